@@ -25,8 +25,8 @@ from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 from benchmarks.relay import Loop
 from diffusion_lab.callbacks.base import StepCallback
 from diffusion_lab.cli.build import build_run
+from diffusion_lab.cli.commands.train import facts, quiet_libraries
 from diffusion_lab.cli.config import compose_train
-from diffusion_lab.cli.train import facts, quiet_libraries
 from diffusion_lab.timesteps import StepRecord
 from diffusion_lab.training import DiffusionModule
 

@@ -86,8 +86,8 @@ def _train(line: Connection, overrides: list[str], steps: int, turns: int, folde
     import torch
 
     from diffusion_lab.cli.build import build_run
+    from diffusion_lab.cli.commands.train import facts, quiet_libraries
     from diffusion_lab.cli.config import compose_train
-    from diffusion_lab.cli.train import facts, quiet_libraries
 
     torch.set_num_threads(1)
     quiet_libraries()

@@ -148,7 +148,7 @@ def train_child(cfg: DictConfig, before: Callable[[], object] | None = None) -> 
     """`diffusion-lab train` for a composed configuration; `before` may patch the child's process first."""
 
     def work() -> None:
-        from diffusion_lab.cli.train import run
+        from diffusion_lab.cli.commands.train import run
 
         if before is not None:
             before()

@@ -18,9 +18,9 @@ from omegaconf import OmegaConf
 
 from diffusion_lab.cli.app import App
 from diffusion_lab.cli.build import build_run
+from diffusion_lab.cli.commands.train import facts, quiet_libraries
 from diffusion_lab.cli.config import compose_train, config_hash
 from diffusion_lab.cli.output_folders import write_hydra_folder
-from diffusion_lab.cli.train import facts, quiet_libraries
 
 REPEATS = 9
 

@@ -192,7 +192,7 @@ class App:
         if first and self.output is not None:
             write_hydra_folder(self.output, cfg, hydra_cfg)
         with importing():
-            command = importlib.import_module(f"diffusion_lab.cli.{self.command}")
+            command = importlib.import_module(f"diffusion_lab.cli.commands.{self.command}")
         if self.command == "train":  # holds its folder with its lock
             return command.run(cfg) if parts is None else command.run(cfg, parts)
         with held_runs(cfg):
@@ -207,7 +207,9 @@ class App:
             return EXIT_FAILED
         if isinstance(error, StoppedBySignal | KeyboardInterrupt):
             number = error.signal_number if isinstance(error, StoppedBySignal) else 2
-            module = sys.modules.get(f"diffusion_lab.cli.{self.command}")  # absent if stopped before it was imported
+            module = sys.modules.get(
+                f"diffusion_lab.cli.commands.{self.command}"
+            )  # absent if stopped before it was imported
             _say(f"stopped by signal {number}; the same command {getattr(module, 'WHEN_REPEATED', 'starts again')}")
             return 128 + number
         if isinstance(error, RunLocked):
@@ -230,7 +232,9 @@ class App:
         """Whether the disk, the memory or a permission of the machine is why; says so in one sentence."""
         where = "" if self.output is None else f"; folder {self.output}"
         if why := full_disk(error):
-            again = getattr(sys.modules.get(f"diffusion_lab.cli.{self.command}"), "WHEN_REPEATED", "starts again")
+            again = getattr(
+                sys.modules.get(f"diffusion_lab.cli.commands.{self.command}"), "WHEN_REPEATED", "starts again"
+            )
             _say(f"failed: a file cannot be written ({why}); free some space, then the same command {again}{where}")
         elif why := no_memory(error):
             _say(f"failed: the memory of this machine does not suffice ({why}); use a smaller model or batch{where}")

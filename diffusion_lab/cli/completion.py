@@ -28,7 +28,7 @@ def suggestions(line: Sequence[str], of_hydra: Sequence[str]) -> list[str] | Non
     if len(line) < 2:
         return [name for name in COMMANDS if name.startswith(command)]
     if command == "list":
-        from diffusion_lab.cli.list import completions
+        from diffusion_lab.cli.commands.list import completions
 
         return completions(line[-1])
     found = folders(command, line[-1])

@@ -74,7 +74,7 @@ def _run(words: list[str]) -> int:
     importable(beside(config_dirs(rest)))
     if command not in HYDRA_COMMANDS:
         try:
-            return importlib.import_module(f"diffusion_lab.cli.{command}").main(rest)
+            return importlib.import_module(f"diffusion_lab.cli.commands.{command}").main(rest)
         except (OSError, MemoryError) as error:
             if why := no_access(error):
                 return refuse(f"{why}; change its permissions, or use another place")

@@ -6,7 +6,8 @@ launcher, this one checks every job before it submits the first, skips finished 
 Each SLURM task is a process of the run: as many on a node as the trainer has devices.
 
 A job receives SIGUSR2 some time before its end, writes a checkpoint at the next step boundary, and is requeued
-(`diffusion_lab.cli.train.forward_signal`). It continues from its folder, which depends only on its configuration.
+(`diffusion_lab.cli.commands.train.forward_signal`). It continues from its folder, which depends only on its
+configuration.
 """
 
 from __future__ import annotations

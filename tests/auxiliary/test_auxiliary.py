@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from diffusion_lab.auxiliary import Auxiliary, Frozen
-from diffusion_lab.cli.train import quiet_libraries
+from diffusion_lab.cli.commands.train import quiet_libraries
 from diffusion_lab.diffusion import Step
 from diffusion_lab.failure import Failure, WrongResult
 from diffusion_lab.streams import Position

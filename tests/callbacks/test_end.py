@@ -11,7 +11,7 @@ import torch
 from diffusion_lab.callbacks import TimestepLog
 from diffusion_lab.callbacks.progress import shown_loss
 from diffusion_lab.cli.build import build_run
-from diffusion_lab.cli.train import facts, quiet_libraries
+from diffusion_lab.cli.commands.train import facts, quiet_libraries
 from diffusion_lab.timesteps import StepRecord
 from tests.harness import TINY, compose_train
 

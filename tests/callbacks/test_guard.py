@@ -7,7 +7,7 @@ import torch
 
 from diffusion_lab.callbacks import Guard
 from diffusion_lab.cli.build import build_run
-from diffusion_lab.cli.train import facts, quiet_libraries
+from diffusion_lab.cli.commands.train import facts, quiet_libraries
 from diffusion_lab.training import NotFinite
 from diffusion_lab.training.checkpoint_io import load
 from diffusion_lab.training.finite import not_finite

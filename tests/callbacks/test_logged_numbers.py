@@ -18,7 +18,7 @@ from torch import Tensor
 from diffusion_lab.callbacks import TimestepSampling
 from diffusion_lab.callbacks.base import StepCallback, find
 from diffusion_lab.cli.build import TrainingRun, build_run
-from diffusion_lab.cli.train import facts, quiet_libraries
+from diffusion_lab.cli.commands.train import facts, quiet_libraries
 from diffusion_lab.diffusion.denoiser import Loss
 from diffusion_lab.diffusion.prediction import LossParts
 from diffusion_lab.timesteps import Context, Draw, TimestepSampler

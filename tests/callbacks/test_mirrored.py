@@ -10,7 +10,7 @@ import torch
 from lightning.pytorch import Callback
 
 from diffusion_lab.cli.build import build_run
-from diffusion_lab.cli.train import facts, quiet_libraries
+from diffusion_lab.cli.commands.train import facts, quiet_libraries
 from diffusion_lab.loggers import RunLogger
 from diffusion_lab.streams import Streams
 from diffusion_lab.training.run_module import RunModule

@@ -12,8 +12,8 @@ from lightning.pytorch import Callback
 
 from diffusion_lab import held_folder
 from diffusion_lab.cli import build
+from diffusion_lab.cli.commands.train import run
 from diffusion_lab.cli.main import main
-from diffusion_lab.cli.train import run
 from diffusion_lab.files import write_whole
 from diffusion_lab.held_folder import FolderMoved, current, hold
 from diffusion_lab.runs.lines import append_evaluations, append_lines
@@ -148,7 +148,7 @@ def test_a_run_that_is_moved_while_it_is_evaluated_keeps_its_evaluations(gone, i
         append_evaluations(Path(cfg.run), [{"step": 1, "name": "fd"}])
 
     monkeypatch.setattr("diffusion_lab.cli.app.check_run_arguments", lambda *_: None)
-    monkeypatch.setattr("diffusion_lab.cli.evaluate.run", measure)
+    monkeypatch.setattr("diffusion_lab.cli.commands.evaluate.run", measure)
     assert main(["evaluate", "run=run"]) == 1
     assert not Path("run").exists() and Path("there/evaluations.jsonl").exists() is not gone
     words = "run was removed" if gone else "run was moved to there while it was in use; what was written since then is"

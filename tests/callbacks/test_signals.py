@@ -10,8 +10,8 @@ import pytest
 from diffusion_lab.callbacks import Progress
 from diffusion_lab.callbacks.signals import SIGNALS
 from diffusion_lab.cli.build import build_run
+from diffusion_lab.cli.commands.train import quiet_libraries
 from diffusion_lab.cli.main import main
-from diffusion_lab.cli.train import quiet_libraries
 from diffusion_lab.training.checkpoint_io import load
 from diffusion_lab.training.finite import NotFinite
 from tests.harness import Child, configuration, differences, final_state, train_child, wait_for_step

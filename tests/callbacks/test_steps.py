@@ -8,7 +8,7 @@ from lightning.pytorch import Callback
 from diffusion_lab.callbacks import AnnealingCallback, RunRecord
 from diffusion_lab.callbacks.base import StepCallback
 from diffusion_lab.cli.build import build_run
-from diffusion_lab.cli.train import facts, quiet_libraries
+from diffusion_lab.cli.commands.train import facts, quiet_libraries
 from tests.harness import configuration
 
 PER_BATCH = [

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from diffusion_lab.cli.commands.dashboard import main
+from diffusion_lab.cli.commands.train import facts
 from diffusion_lab.cli.config import compose_train, conf_dir
-from diffusion_lab.cli.dashboard import main
 from diffusion_lab.cli.table_files import load_scale, load_table
 from diffusion_lab.cli.table_jobs import Jobs
-from diffusion_lab.cli.train import facts
 from diffusion_lab.runs.record import write_record
 from tests.reports.synthetic import write_run
 

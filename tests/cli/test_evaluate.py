@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from omegaconf import OmegaConf
 
-from diffusion_lab.cli import evaluate
+from diffusion_lab.cli.commands import evaluate
 from diffusion_lab.metrics import MetricResult
 
 SEEDS = {"[1,2]": 2, "null": 1}

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from diffusion_lab.cli import freed_memory, inference, train
+from diffusion_lab.cli import freed_memory, inference
+from diffusion_lab.cli.commands import train
 from diffusion_lab.cli.cost import trial
 from diffusion_lab.cli.main import main
 

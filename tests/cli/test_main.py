@@ -110,7 +110,7 @@ def test_composed_configuration_is_shown(in_folder: Path, capsys: pytest.Capture
     ],
 )
 def test_exit_codes(raised, code, said, in_folder: Path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr("diffusion_lab.cli.train.run", lambda cfg, parts: (_ for _ in ()).throw(raised))
+    monkeypatch.setattr("diffusion_lab.cli.commands.train.run", lambda cfg, parts: (_ for _ in ()).throw(raised))
     argv = sys.argv[:]
     assert main(["train", "max_steps=1"]) == code
     error = capsys.readouterr().err
@@ -133,14 +133,16 @@ def test_a_stopped_command_says_where_it_goes_on(words, said, in_folder: Path, c
     stop = KeyboardInterrupt()
     Path("x").mkdir()
     Path("x", "run.json").write_text('{"config": {}}')
-    monkeypatch.setattr(f"diffusion_lab.cli.{words[0]}.run", lambda cfg: (_ for _ in ()).throw(stop))
+    monkeypatch.setattr(f"diffusion_lab.cli.commands.{words[0]}.run", lambda cfg: (_ for _ in ()).throw(stop))
     assert main(words) == 130
     assert capsys.readouterr().err.strip() == f"stopped by signal 2; the same command {said}"
 
 
 def test_the_task_finds_the_arguments_as_they_were_typed(in_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []  # Lightning executes sys.argv again for the other processes of a distributed run
-    monkeypatch.setattr("diffusion_lab.cli.train.run", lambda cfg, parts: seen.append((sys.argv[1:], cfg.seed)))
+    monkeypatch.setattr(
+        "diffusion_lab.cli.commands.train.run", lambda cfg, parts: seen.append((sys.argv[1:], cfg.seed))
+    )
     assert main(["train", "seed=4", "max_steps=1"]) == 0
     assert seen == [(["train", "seed=4", "max_steps=1"], 4)]
 

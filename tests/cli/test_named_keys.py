@@ -12,10 +12,10 @@ import pytest
 from hydra import compose
 from omegaconf import DictConfig, OmegaConf
 
+from diffusion_lab.cli.commands.evaluate import _features_of
 from diffusion_lab.cli.conf_folder import conf_dir
 from diffusion_lab.cli.config import register_resolvers
 from diffusion_lab.cli.errors import ConfigError, config_errors
-from diffusion_lab.cli.evaluate import _features_of
 from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.cli.run_parts import part
 from diffusion_lab.metrics import DINOv2Features, InceptionFeatures

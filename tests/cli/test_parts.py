@@ -13,10 +13,10 @@ from torch import nn
 from diffusion_lab.annealing import Constant
 from diffusion_lab.callbacks import EMA
 from diffusion_lab.cli.build import build_run
+from diffusion_lab.cli.commands.train import facts
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.metric_files import with_metrics
 from diffusion_lab.cli.run_parts import RunParts
-from diffusion_lab.cli.train import facts
 from diffusion_lab.cli.validate import examine
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.networks import UNet

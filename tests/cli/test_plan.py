@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from diffusion_lab.cli import dry_run, plan
+from diffusion_lab.cli import dry_run
+from diffusion_lab.cli.commands import plan
 from diffusion_lab.cli.cost.cost import Cost, Counts
 from diffusion_lab.cli.cost.counts import Beside, Memory
 from diffusion_lab.cli.errors import ConfigError

@@ -21,7 +21,7 @@ import yaml
 from rich.table import Table
 
 from diffusion_lab import progress as progress_module
-from diffusion_lab.cli.evaluate import _table
+from diffusion_lab.cli.commands.evaluate import _table
 from diffusion_lab.cli.main import main
 from diffusion_lab.metrics import MetricResult
 from diffusion_lab.printable import Escaping, escaped_output, make_console, one_line, printable
@@ -217,7 +217,7 @@ def test_a_traceback_is_printed_without_controls(in_folder: Path, monkeypatch: p
         sys.stderr.write(f"{ENCODABLE}\n")  # as a warning is
         raise RuntimeError(ENCODABLE)
 
-    monkeypatch.setattr("diffusion_lab.cli.train.run", fail)
+    monkeypatch.setattr("diffusion_lab.cli.commands.train.run", fail)
     monkeypatch.setenv("DIFFUSION_LAB_TRACEBACK", "1")
 
     def work() -> None:

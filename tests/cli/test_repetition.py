@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from diffusion_lab.cli.commands.verify import _report
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.outcome import from_here, outcome, temporary
 from diffusion_lab.cli.repetition import Repetition, training_ends
 from diffusion_lab.cli.resume_checkpoint import former_ends
-from diffusion_lab.cli.verify import _report
 from diffusion_lab.runs.find import read_run
 
 

@@ -14,8 +14,8 @@ from omegaconf import OmegaConf
 
 from diffusion_lab import progress
 from diffusion_lab.cli import table_plan
+from diffusion_lab.cli.commands.reproduce import _chosen
 from diffusion_lab.cli.main import main
-from diffusion_lab.cli.reproduce import _chosen
 from diffusion_lab.cli.table_files import conf_folders, load_scale, load_table, table_names
 from diffusion_lab.cli.table_jobs import Jobs
 from diffusion_lab.cli.table_pages import print_plan

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from diffusion_lab.cli import train
+from diffusion_lab.cli.commands import train
 from diffusion_lab.cli.main import main
 from diffusion_lab.cli.output_folders import all_or_nothing
 from diffusion_lab.cli.resource_errors import full_disk, no_memory
@@ -42,7 +42,7 @@ def test_a_full_disk_is_one_sentence_in_every_command(command, in_folder, monkey
         raise full()
 
     monkeypatch.setattr("diffusion_lab.cli.app.check_run_arguments", lambda *_: None)
-    monkeypatch.setattr(f"diffusion_lab.cli.{command}.run", fails)
+    monkeypatch.setattr(f"diffusion_lab.cli.commands.{command}.run", fails)
     assert main([command, COMMANDS[command]]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("failed: a file cannot be written (No space left on device: out/model.pt); free some space")
@@ -53,7 +53,7 @@ def test_also_in_commands_that_read_their_own_arguments(command, in_folder, monk
     def fails(words) -> int:
         raise full()
 
-    monkeypatch.setattr(f"diffusion_lab.cli.{command}.main", fails)
+    monkeypatch.setattr(f"diffusion_lab.cli.commands.{command}.main", fails)
     assert main([command, "runs"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("failed: No space left on device: out/model.pt; free some space")
@@ -114,7 +114,7 @@ def test_an_allocation_that_fails_while_building_is_one_sentence(error, composed
 
 def test_an_allocation_that_fails_elsewhere_is_one_sentence(in_folder, monkeypatch, capsys):
     monkeypatch.setattr("diffusion_lab.cli.app.check_run_arguments", lambda *_: None)
-    monkeypatch.setattr("diffusion_lab.cli.sample.run", lambda cfg: bytearray(1 << 62))
+    monkeypatch.setattr("diffusion_lab.cli.commands.sample.run", lambda cfg: bytearray(1 << 62))
     assert main(["sample", "run=run"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("failed: the memory of this machine does not suffice")
@@ -127,10 +127,10 @@ def test_what_may_not_be_read_is_a_sentence(
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied", "closed/run.json")
 
-    monkeypatch.setattr("diffusion_lab.cli.report.main", refuse)
+    monkeypatch.setattr("diffusion_lab.cli.commands.report.main", refuse)
     assert main(["report", "closed"]) == 2
     assert "closed/run.json must be readable" in capsys.readouterr().err
     monkeypatch.setattr("diffusion_lab.cli.app.check_run_arguments", lambda *_: None)
-    monkeypatch.setattr("diffusion_lab.cli.export.run", refuse)
+    monkeypatch.setattr("diffusion_lab.cli.commands.export.run", refuse)
     assert main(["export", "run=closed"]) == 1
     assert "failed: closed/run.json must be readable" in capsys.readouterr().err

@@ -11,6 +11,7 @@ import pytest
 from omegaconf import DictConfig
 
 from diffusion_lab.cli.app import App
+from diffusion_lab.cli.commands.train import _other_data
 from diffusion_lab.cli.config import plain
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig
 from diffusion_lab.cli.main import main
@@ -20,7 +21,6 @@ from diffusion_lab.cli.recorded_words import with_recorded_words
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.same_data import check_same_data
 from diffusion_lab.cli.same_run import check_origin, check_same_run
-from diffusion_lab.cli.train import _other_data
 from diffusion_lab.failure import MissingData, OtherData
 from diffusion_lab.runs.signature import signed
 from tests.data.test_recorded import folder

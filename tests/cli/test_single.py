@@ -54,6 +54,6 @@ def test_afterwards_hydra_and_the_collector_are_as_before() -> None:
 
 def test_the_collector_runs_while_a_run_trains(in_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    monkeypatch.setattr("diffusion_lab.cli.train.run", lambda *_: seen.append(gc.isenabled()))
+    monkeypatch.setattr("diffusion_lab.cli.commands.train.run", lambda *_: seen.append(gc.isenabled()))
     assert main(["train", "max_steps=1"]) == 0
     assert seen == [True]

@@ -35,7 +35,7 @@ PAYLOADS = [
     "torch.optim.adam.torch.load",
     "diffusion_lab.streams.blake2b",
     "diffusion_lab.data.datamodule.torch.load",
-    "diffusion_lab.cli.train.os.system",
+    "diffusion_lab.cli.commands.train.os.system",
     "diffusion_lab.cli.main.main",
     "diffusion_lab.__builtins__",
     "lightning.pytorch.LightningModule.load_from_checkpoint",

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 
+from diffusion_lab.cli.commands.verify import stopped_after
 from diffusion_lab.cli.main import main
 from diffusion_lab.cli.repetition import Repetition
-from diffusion_lab.cli.verify import stopped_after
 from diffusion_lab.training.checkpoint_io import load, save
 from tests.harness import Child
 

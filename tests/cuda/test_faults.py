@@ -12,8 +12,8 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 
 from diffusion_lab.callbacks.progress import memory_mb
+from diffusion_lab.cli.commands.train import quiet_libraries
 from diffusion_lab.cli.cost.trial import take_steps
-from diffusion_lab.cli.train import quiet_libraries
 from diffusion_lab.distributed import gather_rows
 from diffusion_lab.training import DiffusionModule
 from diffusion_lab.training.checkpoint_io import VerifiedCheckpointIO, load

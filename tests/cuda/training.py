@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from diffusion_lab.callbacks.base import callbacks_of
 from diffusion_lab.cli.build import TrainingRun, build_run
+from diffusion_lab.cli.commands.train import quiet_libraries
 from diffusion_lab.cli.config import compose_train, conf_dir
-from diffusion_lab.cli.train import quiet_libraries
 from tests.cuda.machine import paper_machine
 from tests.cuda.paper import PaperGPU, Wait
 from tests.harness import configuration

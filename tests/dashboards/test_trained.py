@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from diffusion_lab.cli.build import build_run
+from diffusion_lab.cli.commands.train import facts, quiet_libraries
 from diffusion_lab.cli.config import compose_train
-from diffusion_lab.cli.train import facts, quiet_libraries
 from diffusion_lab.dashboards import (
     Lines,
     PanelSection,

@@ -9,7 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-from diffusion_lab.cli.train import run
+from diffusion_lab.cli.commands.train import run
 from diffusion_lab.training import ShardedStrategy
 from tests.harness import configuration
 

@@ -60,7 +60,7 @@ def configured(folder: Path, *overrides: str) -> DictConfig:
 def straight_and_stopped(straight: DictConfig, stopped: DictConfig) -> None:
     """Train both in this process, the second from what lay in the folder of the first in the middle of a step, as if
     it had been killed there."""
-    from diffusion_lab.cli.train import run
+    from diffusion_lab.cli.commands.train import run
     from diffusion_lab.training import DiffusionModule
 
     step, there = DiffusionModule.training_step, Path(stopped.paths.run_dir)

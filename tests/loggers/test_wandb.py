@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from diffusion_lab.cli.report import main
+from diffusion_lab.cli.commands.report import main
 from diffusion_lab.loggers import WandbLogger, log_config, log_curve, log_directions, log_image, log_values
 from tests.loggers.wandb_file import read_run
 from tests.reports.curves import FD, STEPS, power_law, write_curves

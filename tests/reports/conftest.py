@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from diffusion_lab.cli.report import main
+from diffusion_lab.cli.commands.report import main
 from diffusion_lab.reports import figures
 from diffusion_lab.reports.figures import base
 from diffusion_lab.reports.pair import page as pair_page

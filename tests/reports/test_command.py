@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from diffusion_lab.cli.report import main
+from diffusion_lab.cli.commands.report import main
 from diffusion_lab.reports import group_runs, read_runs
 from diffusion_lab.reports.pages.notes import next_command, warnings
 from diffusion_lab.runs.signature import signed
@@ -77,7 +77,7 @@ def test_help_and_unknown_options_return_their_code(capsys):
 def test_no_torch_is_imported(tmp_path):
     write_run(tmp_path / "run", "uniform", 0, steps=50)
     code = (
-        "import sys; from diffusion_lab.cli.report import main; light = set(sys.modules); "
+        "import sys; from diffusion_lab.cli.commands.report import main; light = set(sys.modules); "
         f"code = main([{str(tmp_path)!r}]); "
         "assert not {'numpy', 'matplotlib', 'rich', 'jinja2'} & light, light; "
         "assert not {'torch', 'lightning', 'wandb', 'matplotlib.pyplot'} & set(sys.modules); sys.exit(code)"

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diffusion_lab.cli.compare import main
-from diffusion_lab.cli.report import main as report_main
+from diffusion_lab.cli.commands.compare import main
+from diffusion_lab.cli.commands.report import main as report_main
 from diffusion_lab.plotting import line_style
 from diffusion_lab.reports.pair import page as pair_page
 from tests.reports.curves import FD, STEPS, power_law, write_curves

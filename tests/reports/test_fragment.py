@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from diffusion_lab.cli.report import main
+from diffusion_lab.cli.commands.report import main
 from diffusion_lab.reports import compare, group_runs, read_runs, write_table
 from diffusion_lab.reports.pages.files import portable, tex
 from tests.reports.synthetic import write_run, write_sweep

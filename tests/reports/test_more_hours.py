@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diffusion_lab.cli.report import main
+from diffusion_lab.cli.commands.report import main
 from diffusion_lab.reports.comparison.labels import group_runs
 from diffusion_lab.reports.comparison.more_hours import next_hour_words
 from diffusion_lab.reports.comparison.question import Question

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from diffusion_lab.cli.compare import main
+from diffusion_lab.cli.commands.compare import main
 from diffusion_lab.reports import read_runs, sections_of, unnamed_differences
 from diffusion_lab.reports.pages.notes import version_warnings
 from tests.reports.synthetic import write_run

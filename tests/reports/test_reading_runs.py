@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from diffusion_lab.cli.report import main
+from diffusion_lab.cli.commands.report import main
 from diffusion_lab.reports import read_run, read_runs
 from tests.reports.synthetic import BATCH, write_run
 

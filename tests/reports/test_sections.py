@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from diffusion_lab.cli.report import main
+from diffusion_lab.cli.commands.report import main
 from diffusion_lab.cli.run_config_reader import read_run_config
 from diffusion_lab.reports import read_runs, sections_of
 from tests.reports.synthetic import write_run

@@ -14,7 +14,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 import diffusion_lab
 from diffusion_lab.cli import help as help_text
-from diffusion_lab.cli import report
+from diffusion_lab.cli.commands import report
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.untrusted_run import resume_overrides
 from diffusion_lab.data.latent.stored import read_header

@@ -7,9 +7,9 @@ import torch
 from lightning.pytorch import Trainer
 from torch import nn
 
+from diffusion_lab.cli.commands.train import quiet_libraries
 from diffusion_lab.cli.config import compose_train
 from diffusion_lab.cli.load import load_run
-from diffusion_lab.cli.train import quiet_libraries
 from diffusion_lab.data import Digits, ImageDataModule
 from diffusion_lab.diffusion import linear
 from diffusion_lab.metrics.sampling import SampleNoise

@@ -14,9 +14,9 @@ from torch import nn
 from diffusion_lab.auxiliary import Dispersive
 from diffusion_lab.callbacks.base import StepCallback
 from diffusion_lab.cli.build import build_run
+from diffusion_lab.cli.commands.train import facts, quiet_libraries
 from diffusion_lab.cli.config import config_hash, method_name, run_name
 from diffusion_lab.cli.main import main
-from diffusion_lab.cli.train import facts, quiet_libraries
 from tests.harness import configuration, differences, final_state, train_child, trained
 
 BOTH = ["auxiliary=[dispersive,contrastive]", "auxiliary.contrastive.stop=8", "auxiliary.dispersive.ramp=3"]

@@ -7,7 +7,7 @@ import torch
 from lightning.pytorch import Callback
 
 from diffusion_lab.cli.build import build_run
-from diffusion_lab.cli.train import facts, quiet_libraries
+from diffusion_lab.cli.commands.train import facts, quiet_libraries
 from tests.harness import configuration
 
 FEW = ("max_steps=3", "network.channel_multipliers=[1]", "snapshot_every=0", "checkpoint_every=0", "threads=1")

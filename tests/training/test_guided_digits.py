@@ -9,10 +9,10 @@ import pytest
 import torch
 from hydra import compose
 
+from diffusion_lab.cli.commands.sample import run as sample
 from diffusion_lab.cli.config import compose_train
 from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.cli.load import load_run
-from diffusion_lab.cli.sample import run as sample
 from diffusion_lab.data import Digits
 from diffusion_lab.metrics import ClassifierFeatures, generate
 from diffusion_lab.solvers import DDIM, Guided

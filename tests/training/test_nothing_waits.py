@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 from diffusion_lab.callbacks import Guard
 from diffusion_lab.callbacks.base import StepCallback, callbacks_of, find
 from diffusion_lab.cli.build import build_run
-from diffusion_lab.cli.train import facts, quiet_libraries
+from diffusion_lab.cli.commands.train import facts, quiet_libraries
 from tests.harness import configuration
 
 FIRST, FEW, MANY = 2, 6, 36  # steps that are watched; many are more than the statistics keep before they add them up

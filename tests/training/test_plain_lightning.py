@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from diffusion_lab import EMA, Denoiser, DiffusionModule, ImageDataModule, Streams, TimestepLog, TimestepSampling
 from diffusion_lab.callbacks import Validation
 from diffusion_lab.callbacks.base import last_step
-from diffusion_lab.cli.train import quiet_libraries
+from diffusion_lab.cli.commands.train import quiet_libraries
 from diffusion_lab.data import ArrayImages, ImageSource, to_float
 from diffusion_lab.diffusion import MinSNR, V, cosine
 from diffusion_lab.networks import UNet

@@ -13,7 +13,7 @@ from torch import nn
 from diffusion_lab.callbacks import EMA, TimestepLog, TimestepSampling
 from diffusion_lab.callbacks.base import StepCallback, find
 from diffusion_lab.cli.build import build_run
-from diffusion_lab.cli.train import quiet_libraries
+from diffusion_lab.cli.commands.train import quiet_libraries
 from diffusion_lab.diffusion.likelihood import vlb_terms
 from diffusion_lab.testing import same
 from diffusion_lab.training.run_module import match_layout

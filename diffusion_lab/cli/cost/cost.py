@@ -26,6 +26,7 @@ from diffusion_lab.cli.checks.machine import (
     snapshot_bytes,
 )
 from diffusion_lab.cli.checks.parts import meta_network
+from diffusion_lab.cli.commands.train import quiet_libraries
 from diffusion_lab.cli.cost.counts import (
     WITHOUT_GRADIENTS,
     Beside,
@@ -38,7 +39,6 @@ from diffusion_lab.cli.cost.counts import (
 from diffusion_lab.cli.cost.devices import peak
 from diffusion_lab.cli.cost.trial import WARM_UP, convolution_rate, take_steps, threads
 from diffusion_lab.cli.processes import gpu_count, world_size
-from diffusion_lab.cli.train import quiet_libraries
 from diffusion_lab.data import ImageDataModule
 
 NETWORK_SHARE = 0.75  # assumed: FLOP/s of a U-Net over those of a convolution

@@ -14,10 +14,10 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from omegaconf import DictConfig, open_dict
 
 from diffusion_lab.cli.build import build_run
+from diffusion_lab.cli.commands.train import facts
 from diffusion_lab.cli.cost.counts import HALF, call_on_zeros
 from diffusion_lab.cli.freed_memory import keep_freed_memory
 from diffusion_lab.cli.processes import on_cpu, world_size
-from diffusion_lab.cli.train import facts
 
 WARM_UP = 2  # optimizer steps before the clock starts
 APART = ("generation", "validation", "checkpoint", "progress")  # callbacks that are counted separately, or cost nothing

@@ -17,9 +17,9 @@ from lightning.pytorch import LightningModule, Trainer
 
 from diffusion_lab.callbacks.base import StepCallback
 from diffusion_lab.cli.build import build_run
+from diffusion_lab.cli.commands.train import facts, quiet_libraries
 from diffusion_lab.cli.config import compose_train
 from diffusion_lab.cli.cost.trial import wait
-from diffusion_lab.cli.train import facts, quiet_libraries
 from diffusion_lab.runs.lines import read_lines
 from diffusion_lab.runs.names import METRICS
 from diffusion_lab.streams import HostStreams

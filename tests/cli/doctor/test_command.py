@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from diffusion_lab.cli.doctor import command
+from diffusion_lab.cli.commands import doctor as command
 from diffusion_lab.cli.doctor.check import checks_of
 from diffusion_lab.cli.doctor.report import without_names
 from diffusion_lab.cli.main import main

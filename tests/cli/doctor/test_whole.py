@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from diffusion_lab.cli.doctor import command
+from diffusion_lab.cli.commands import doctor as command
 from diffusion_lab.cli.doctor.check import IMPOSSIBLE, OK, checks_of
 from diffusion_lab.cli.main import main
 

@@ -39,7 +39,7 @@ def python(place: CheckPlace) -> Finding:
 def package(place: CheckPlace) -> Finding:
     """Version, and revision of a checkout; `+` for one that is modified."""
     from diffusion_lab import __version__
-    from diffusion_lab.cli.train import git_revision
+    from diffusion_lab.cli.commands.train import git_revision
 
     commit = git_revision()
     revision = "" if commit is None else f", revision {commit[:12]}{'+' if commit.endswith('+') else ''}"

@@ -36,9 +36,9 @@ def kill_and_resume(place: CheckPlace) -> Finding:
 
 def started(folder: Path, place: CheckPlace) -> int:
     """The process of `diffusion-lab train` for a run, forked, because imports would take longer than the run."""
+    from diffusion_lab.cli.commands.train import run
     from diffusion_lab.cli.config import compose_train
     from diffusion_lab.cli.doctor.small_training import SMALL
-    from diffusion_lab.cli.train import run
 
     words = [*SMALL, *place.settings, f"checkpoint_every={EVERY}"]
     if place.device != CPU:

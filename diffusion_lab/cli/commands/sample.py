@@ -10,8 +10,8 @@ import torch
 from omegaconf import DictConfig
 
 from diffusion_lab.cli.checks.run_arguments import parse_ids
+from diffusion_lab.cli.commands.evaluate import pick_solver
 from diffusion_lab.cli.errors import config_errors
-from diffusion_lab.cli.evaluate import pick_solver
 from diffusion_lab.cli.output_folders import writable
 from diffusion_lab.runs.data_record import numbered as numbered_classes
 from diffusion_lab.runs.names import GENERATED, IMAGES, numbered
