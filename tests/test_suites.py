@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
@@ -120,6 +121,18 @@ def test_a_suite_whose_tests_fail_writes_its_stale_pages(
     assert suites.run("quick") == code
     said = capsys.readouterr().out
     assert ("written: docs/a.md" in said) == ("run `python -m tests.suites quick`" in said) == says
+
+
+@pytest.mark.parametrize("forbidden", [True, False])
+def test_the_processes_of_the_tests_keep_what_they_compile(forbidden: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the sources, or in the tests' cache where the environment forbids that."""
+    monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    if forbidden:
+        monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    code = "import sys; print(sys.dont_write_bytecode, sys.pycache_prefix)"
+    done = subprocess.run([sys.executable, "-c", code], env=suites.surroundings(), capture_output=True, text=True)
+    assert done.stdout == f"False {suites.ROOT / '.pytest_cache' / 'bytecode' if forbidden else None}\n"
 
 
 class Item(NamedTuple):
