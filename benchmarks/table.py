@@ -14,12 +14,12 @@ import datetime
 import os
 import platform
 import re
-from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.paired import Ratio
 from diffusion_lab.cli.bfloat16 import has_bfloat16, has_matrix_units
+from diffusion_lab.versions import versions as versions_of
 
 README = Path(__file__).resolve().parent / "README.md"
 BEGIN, END = "<!-- make bench writes from here -->", "<!-- to here -->"
@@ -111,10 +111,9 @@ def hardware() -> str:
 
 
 def versions() -> str:
-    """Versions of Python and of the compared libraries in one line."""
-    parts = [f"Python {platform.python_version()}"]
-    parts += [f"{name} {metadata.version(name)}" for name in LIBRARIES]
-    return ", ".join(parts)
+    """Versions of Python and of the compared libraries, of which some are optional, in one line."""
+    found = {"Python": platform.python_version()} | versions_of(*LIBRARIES)
+    return ", ".join(f"{name} {version}" for name, version in found.items())
 
 
 def _processor() -> str:

@@ -54,6 +54,12 @@ def test_a_goal_is_met_at_its_bound(goal, value: float, met: bool) -> None:
     assert Line("x", Ratio(value, value, value, 1), goal).cells()[3] == ("yes" if met else "no")
 
 
+def test_versions_leave_out_what_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = table.versions()
+    monkeypatch.setattr(table, "LIBRARIES", ("torch", "no-such-library", *table.LIBRARIES[1:]))
+    assert table.versions() == whole and ", torch " in whole
+
+
 def test_a_line_without_a_goal_and_one_with_a_note() -> None:
     assert Line("x", ONE, unit="us").cells() == ("x", "1.00 [0.90, 1.10] us", "", "")
     assert Line("x", Ratio.of([2.0])).cells()[1] == "2.00 [n=1]"

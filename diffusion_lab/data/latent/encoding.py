@@ -19,7 +19,6 @@ import json
 import os
 import shutil
 import time
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +36,7 @@ from diffusion_lab.data.source import ImageSet, ImageSource
 from diffusion_lab.files import write_json
 from diffusion_lab.progress import progress
 from diffusion_lab.streams import Streams
+from diffusion_lab.versions import versions
 
 SAVED_EVERY = 20.0  # seconds between two writes of the progress
 MARGIN = 50_000_000  # bytes that must stay free
@@ -237,8 +237,8 @@ class Encoding:
                 f"autoencoder={self.autoencoder.weights} must give latents that vary, and channel {std.index(0)} is "
                 "constant; use a trained autoencoder, and images that are not all equal"
             )
-        versions = {"diffusion-lab": __version__} | {name: metadata.version(name) for name in LIBRARIES}
-        header = Header(FORMAT, **request, mean=mean, std=std, splits=splits, versions=versions)
+        used = {"diffusion-lab": __version__} | versions(*LIBRARIES)  # an own autoencoder may need no diffusers
+        header = Header(FORMAT, **request, mean=mean, std=std, splits=splits, versions=used)
         header.write(self.folder)
         return header
 

@@ -176,8 +176,8 @@ def test_the_facts_of_this_machine(check: Any, here: CheckPlace, monkeypatch: py
 
 
 def test_a_library_of_another_version_differs(here: CheckPlace, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = machine._version
-    monkeypatch.setattr(machine, "_version", lambda name: {"torch": "1.13", "rich": None}.get(name, known(name)))
+    known, others = machine.versions, {"torch": {"torch": "1.13"}, "rich": {}}
+    monkeypatch.setattr(machine, "versions", lambda name: others.get(name, known(name)))
     finding = machine.libraries(here)
     assert finding.status == DIFFERS and "torch 1.13, needed is >=2.6" in finding.words
     assert "rich is missing" in finding.words

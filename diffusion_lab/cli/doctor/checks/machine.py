@@ -15,6 +15,7 @@ from pathlib import Path
 
 from diffusion_lab.cache_folder import VARIABLE, cache_folder
 from diffusion_lab.cli.doctor.check import CheckPlace, Finding, check, differs, impossible, ok
+from diffusion_lab.versions import versions
 
 BESIDE = ("lightning", "torchmetrics", "hydra-core", "omegaconf", "numpy")  # torch has a line of its own
 # Of /proc/cpuinfo: what PyTorch's kernels for a CPU choose by, and what bfloat16 is fast with.
@@ -62,12 +63,12 @@ def libraries(place: CheckPlace) -> Finding:
     wrong = []
     for one in needed:
         if one.marker is None:
-            version = _version(one.name)
+            version = versions(one.name).get(one.name)
             if version is None or not one.specifier.contains(version.partition("+")[0], prereleases=True):
                 wrong.append(f"{one.name} {version or 'is missing'}, needed is {one.specifier}")
     if wrong:
         return differs("; ".join(wrong))
-    return ok(", ".join(f"{name} {_version(name)}" for name in BESIDE))
+    return ok(", ".join(f"{name} {version}" for name, version in versions(*BESIDE).items()))
 
 
 @check(limit=60)
@@ -220,13 +221,6 @@ def devices(work: Path) -> dict[str, str]:
     """The accelerators that the check has found, by name; empty if it failed."""
     path = work / DEVICES
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-
-
-def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _works(act: object) -> bool:
