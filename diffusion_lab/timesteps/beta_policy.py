@@ -89,7 +89,7 @@ def beta_masses(a: Tensor, b: Tensor, num_timesteps: int) -> Tensor:
     return (p / p.sum()).to(a.device)
 
 
-class Pairs(NamedTuple):
+class ProbePairs(NamedTuple):
     """N pairs of an image and a timestep."""
 
     x0: Tensor  # (N,C,H,W), the image of each pair
@@ -98,17 +98,17 @@ class Pairs(NamedTuple):
     index: Tensor  # (N,) number of the pair among those of the global batch
 
     @staticmethod
-    def join(parts: list[Pairs]) -> Pairs:
+    def join(parts: list[ProbePairs]) -> ProbePairs:
         """All pairs, in the order of the parts."""
         x0, t, index = (torch.cat([getattr(part, name) for part in parts]) for name in ("x0", "t", "index"))
         cond = {key: torch.cat([part.cond[key] for part in parts]) for key in parts[0].cond}
-        return Pairs(x0, cond, t, index)
+        return ProbePairs(x0, cond, t, index)
 
 
 class Probed(NamedTuple):
     """The probed pairs of one microbatch, their losses before the update, and what is rewarded."""
 
-    pairs: Pairs  # those of the queue first
+    pairs: ProbePairs  # those of the queue first
     total: int  # pairs of the global batch
     before: Tensor  # (N,) losses at theta_k
     rewarded: Tensor  # (M,C,H,W) images whose actions are rewarded; their pairs are the last M |S|
@@ -120,22 +120,22 @@ class Probed(NamedTuple):
         before, rewarded, u = (
             torch.cat([getattr(part, name) for part in parts]) for name in ("before", "rewarded", "u")
         )
-        return Probed(Pairs.join([part.pairs for part in parts]), parts[0].total, before, rewarded, u)
+        return Probed(ProbePairs.join([part.pairs for part in parts]), parts[0].total, before, rewarded, u)
 
 
-def queue_pairs(x0: Tensor, cond: dict[str, Tensor], grid: Tensor) -> Pairs:
+def queue_pairs(x0: Tensor, cond: dict[str, Tensor], grid: Tensor) -> ProbePairs:
     """The first image of the global batch, which is rank 0's, at this process's share of the grid's timesteps."""
     share = torch.arange(rank(), len(grid), world_size(), device=x0.device)
 
     def first(rows: Tensor) -> Tensor:
         return broadcast_(rows[:1].clone()).expand(len(share), *rows.shape[1:])
 
-    return Pairs(first(x0), {key: first(value) for key, value in cond.items()}, grid[share], share)
+    return ProbePairs(first(x0), {key: first(value) for key, value in cond.items()}, grid[share], share)
 
 
 def reward_pairs(
     x0: Tensor, cond: dict[str, Tensor], rows: Tensor, number: Tensor, selected: Tensor, first: int
-) -> Pairs:
+) -> ProbePairs:
     """Some rows at all selected timesteps, row by row.
 
     Args:
@@ -150,7 +150,7 @@ def reward_pairs(
     row = rows.repeat_interleave(size)
     column = torch.arange(size, device=x0.device).repeat(len(rows))
     index = first + number.repeat_interleave(size) * size + column
-    return Pairs(x0[row], {key: value[row] for key, value in cond.items()}, selected[column], index)
+    return ProbePairs(x0[row], {key: value[row] for key, value in cond.items()}, selected[column], index)
 
 
 class Rewards(ABC):

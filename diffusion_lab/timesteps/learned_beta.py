@@ -40,8 +40,8 @@ from diffusion_lab.networks.policy import BetaPolicy
 from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps.base import Draw, TimestepSampler
 from diffusion_lab.timesteps.beta_policy import (
-    Pairs,
     Probed,
+    ProbePairs,
     Rewards,
     best_timesteps,
     beta_masses,
@@ -220,13 +220,13 @@ class LearnedBeta(TimestepSampler):
         number = torch.div(start + mine, every, rounding_mode="floor")
         pairs = reward_pairs(x0, context.cond, mine, number, self.selected, first=points)
         if context.micro == 0:
-            pairs = Pairs.join([queue_pairs(x0, context.cond, self._grid), pairs])
+            pairs = ProbePairs.join([queue_pairs(x0, context.cond, self._grid), pairs])
         total = points + -(-context.global_rows(len(x0)) // every) * chosen
         before = self._losses(context.probe_for(self), pairs, total, seed=2 * context.step)
         # The first microbatch begins a new list, which discards draws that were never observed.
         self._probed = [*self._probed[: context.micro], Probed(pairs, total, before, x0[mine], u[mine])]
 
-    def _losses(self, probe: Probe, pairs: Pairs, total: int, seed: int) -> Tensor:
+    def _losses(self, probe: Probe, pairs: ProbePairs, total: int, seed: int) -> Tensor:
         """E_t of each pair: (N,) float64."""
         number = pairs.index
         if self.common_noise:  # the pairs of the queue share noise number 0
