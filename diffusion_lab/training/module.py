@@ -252,23 +252,28 @@ class DiffusionModule(RunModule):
         rows = pairs.x0, pairs.eps, pairs.t, pairs.cond, x_t, out
         return Step(self.denoiser, *rows, self.position, self.streams, self.auxiliary.features)
 
-    def noise(self, x0: Tensor) -> Tensor:
-        """eps (b,C,H,W): this microbatch's noise of the target."""
-        return self.noises(x0)[0]
+    def noise(self, x0: Tensor, draw: int = 0) -> Tensor:
+        """eps (b,C,H,W): this microbatch's noise of the target; a step that needs further noise numbers its draws."""
+        return self.noises(x0, draw)[0]
 
-    def noises(self, x0: Tensor) -> tuple[Tensor, Tensor | None]:
+    def noises(self, x0: Tensor, draw: int = 0) -> tuple[Tensor, Tensor | None]:
         """This microbatch's rows (b,C,H,W) of the step's noise, which is drawn for the whole global batch: that of the
-        target, and that at the input where a coupling has another there."""
+        target, and that at the input where a coupling has another there.
+
+        Args:
+            x0: (b,C,H,W) the images.
+            draw: of the step's noise; each has numbers of its own.
+        """
         position, rows = self.position, len(x0)
-        shape = (position.global_rows(rows), *x0.shape[1:])
-        eps = self.streams.normal(shape, "noise", position.step, device=x0.device)
+        shape, at = (position.global_rows(rows), *x0.shape[1:]), (position.step, *([draw] if draw else []))
+        eps = self.streams.normal(shape, "noise", *at, device=x0.device)
         here = position.rows(rows)
         if self.coupling is None:
             return eps[here], None
         draws = itertools.count(1)
 
         def normal(shape: tuple[int, ...]) -> Tensor:
-            return self.streams.normal(shape, f"noise-{next(draws)}", position.step, device=x0.device)
+            return self.streams.normal(shape, f"noise-{next(draws)}", *at, device=x0.device)
 
         eps = self.coupling.noise(gather_rows(x0) if self.coupling.uses_images else None, eps, normal)
         at_input = self.coupling.input(eps, normal)
