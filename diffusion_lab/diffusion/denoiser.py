@@ -52,6 +52,9 @@ class Denoiser(nn.Module):
     divide by alpha or sigma; with float64 images and network, all results are float64. Keyword conditions are passed to
     the network unchanged. Gathers and losses never synchronise with the device.
 
+    A subclass for another meaning of the answer overrides `estimate`, which every solver asks, and `loss`; with a
+    learned variance also `reverse`.
+
     Args:
         network: the only part with parameters.
         schedule: the T timesteps of this model.
@@ -61,6 +64,9 @@ class Denoiser(nn.Module):
         preconditioning: scale of the network's input; None is `Plain`, x_t as it is.
         null_label: the label that stands for no condition; None for a network that was trained without label dropout.
         time: the time that the network is given; None is `TimestepIndex`.
+
+    Raises:
+        ValueError: a subclass overrides `estimate` and not `reverse`, and the variance is learned.
     """
 
     timesteps: Tensor
@@ -86,6 +92,12 @@ class Denoiser(nn.Module):
         self.register_buffer("timesteps", timesteps, persistent=False)
         self.preconditioning, self.null_label = preconditioning or Plain(), null_label
         self.time = time or TimestepIndex()
+        kind = type(self)
+        if self.variance.channels and kind.estimate is not Denoiser.estimate and kind.reverse is Denoiser.reverse:
+            raise ValueError(
+                f"variance={type(self.variance).__name__} must be a fixed one with {kind.__name__}, which overrides "
+                "estimate and not reverse; override both, or use variance=fixed_large"
+            )
         # Not buffers: a cast of the module must not reach them. They follow `timesteps` to another device.
         self._input_scale = self.preconditioning.input_scale(schedule)
         self._times = self.time.values(schedule)
@@ -143,8 +155,12 @@ class Denoiser(nn.Module):
             t: (B,) indices into the schedule.
             clip: whether x0 is clipped to [-1, 1] before the mean is computed from it.
         """
-        out, extra = self._answer(x_t, t, cond)
-        x0 = self.prediction.at(self.schedule, t).estimate(out, *self._point(x_t, t)).x0
+        if self.variance.channels:
+            out, extra = self._answer(x_t, t, cond)
+            x0 = self.prediction.at(self.schedule, t).estimate(out, *self._point(x_t, t)).x0
+        else:
+            x0 = self.estimate(x_t, t, **cond).x0
+            extra = x0[:, :0]
         x0 = x0.clamp(-1, 1) if clip else x0
         mean = self.schedule.posterior_mean(x0, x_t, t)
         return Reverse(mean, self.variance.log_variance(extra, t, self.schedule), x0)

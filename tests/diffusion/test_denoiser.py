@@ -12,6 +12,7 @@ from diffusion_lab.diffusion import (
     X0,
     Denoiser,
     Epsilon,
+    Estimate,
     FixedLarge,
     FixedSmall,
     LearnedRange,
@@ -122,6 +123,20 @@ def test_answers_in_low_precision_are_converted_in_float32(batch):
     denoiser = Denoiser(Network(3, torch.bfloat16), linear(), Epsilon(), FixedSmall())
     assert denoiser.loss(x0, eps, t).native.dtype == torch.float32
     assert denoiser.estimate(x0, t).x0.dtype == torch.float32
+
+
+class Grey(Denoiser):
+    """A model that always estimates grey images."""
+
+    def estimate(self, x_t: torch.Tensor, t: torch.Tensor, **cond: torch.Tensor) -> Estimate:
+        return Estimate(torch.zeros_like(x_t), x_t)
+
+
+def test_an_estimate_of_ones_own_is_that_of_the_reverse_step_too(batch):
+    x0, _, t = batch
+    assert not Grey(Network(3), linear(), Epsilon()).reverse(x0, t).x0.any()
+    with pytest.raises(ValueError, match="variance=LearnedRange must be a fixed one with Grey, which overrides estim"):
+        Grey(Network(6), linear(), Epsilon(), LearnedRange())
 
 
 def test_reverse_mean_is_computed_from_the_clipped_estimate(batch):
