@@ -2,6 +2,7 @@
 
 from diffusion_lab.data.conditions import Conditions, ImageGeneration, SuperResolution, Task
 from diffusion_lab.data.datamodule import ImageDataModule
+from diffusion_lab.data.image_order import Curriculum, ImageOrder
 from diffusion_lab.data.latent.autoencoder import Autoencoder
 from diffusion_lab.data.latent.encoding import Encoding
 from diffusion_lab.data.latent.latents import Latents
@@ -21,8 +22,8 @@ from diffusion_lab.data.sources.zip_folder import ZipFolder
 from diffusion_lab.runs.data_record import DataRecord
 
 __all__ = [
-    "ArrayImages", "Autoencoder", "CIFAR10", "CelebA", "CelebAHQ", "Conditions", "DataRecord", "Digits", "Encoding",
-    "FashionMNIST", "GaussianMixture", "HuggingFace", "ImageDataModule", "ImageFolder", "ImageGeneration", "ImageNet",
-    "ImageSet", "ImageSource", "Latents", "Photos", "Rows", "StepOrder", "SuperResolution", "Task", "ValBatch",
-    "ZipFolder", "to_float", "to_uint8",
+    "ArrayImages", "Autoencoder", "CIFAR10", "CelebA", "CelebAHQ", "Conditions", "Curriculum", "DataRecord", "Digits",
+    "Encoding", "FashionMNIST", "GaussianMixture", "HuggingFace", "ImageDataModule", "ImageFolder", "ImageGeneration",
+    "ImageNet", "ImageOrder", "ImageSet", "ImageSource", "Latents", "Photos", "Rows", "StepOrder", "SuperResolution",
+    "Task", "ValBatch", "ZipFolder", "to_float", "to_uint8",
 ]  # fmt: skip

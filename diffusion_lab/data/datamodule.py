@@ -1,6 +1,7 @@
 """The data module: uint8 images in memory, flipped and scaled on the device.
 
-The model is given training batches {"image": (b,C,H,W) float32} with their conditions (`conditions.py`).
+The model is given training batches {"image": (b,C,H,W) float32, "index": (b,) int64}, images and their numbers, with
+their conditions (`conditions.py`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.data.conditions import Conditions, Task
+from diffusion_lab.data.image_order import ImageOrder, choose
 from diffusion_lab.data.loading import TrainingRows, ValBatch, ValBatches, training_loader
 from diffusion_lab.data.order import EpochOrder, StepOrder, check_batch_size
 from diffusion_lab.data.pixels import doubts, to_float
@@ -49,6 +51,7 @@ class ImageDataModule(LightningDataModule):
         val_images: number of images of the test split for validation, >= 1; None: all.
         seed: seed of the order and the flips.
         features: the feature extractor that metrics of generated images need, or None.
+        order: which images a step trains on; None: each image once in an epoch, in a new permutation.
 
     Raises:
         ValueError: a number outside its range; from `check` and `setup`, errors in the images, in the labels, or in the
@@ -68,6 +71,7 @@ class ImageDataModule(LightningDataModule):
         val_images: int | None = None,
         seed: int = 0,
         features: Any = None,
+        order: ImageOrder | None = None,
     ) -> None:
         super().__init__()
         check_batch_size(batch_size, 1, accumulate)
@@ -80,6 +84,7 @@ class ImageDataModule(LightningDataModule):
         self.num_workers, self.val_images = num_workers, val_images
         self.features = features
         self.streams = Streams(seed)
+        self.image_order = order
         self.order: StepOrder | None = None
         self._recorded: DataRecord | None = None
         self._doubted = False
@@ -181,17 +186,19 @@ class ImageDataModule(LightningDataModule):
         """Endless, or of one pass over the images (`EpochOrder`) if the trainer's number of epochs is limited."""
         trainer = self.trainer
         endless = getattr(trainer, "max_epochs", -1) in (None, -1)
+        images = self.source.train()
         self.order = (StepOrder if endless else EpochOrder)(
-            len(self.source.train()),
+            len(images),
             self.batch_size,
             self.streams,
             rank=trainer.global_rank if trainer else 0,
             world_size=trainer.world_size if trainer else 1,
             accumulate=self.accumulate,
             start=self._step,
+            choose=choose(self.image_order, images, self.batch_size, self.streams),
         )
         on_cuda = trainer is not None and trainer.strategy.root_device.type == "cuda"
-        rows = TrainingRows(self.source.train(), self.conditions.conditional)
+        rows = TrainingRows(images, self.conditions.conditional)
         return training_loader(rows, self.order, self.num_workers, pin_memory=on_cuda)
 
     def val_dataloader(self) -> ValBatches:
@@ -217,7 +224,7 @@ class ImageDataModule(LightningDataModule):
             image.index_copy_(0, rows, image.index_select(0, rows).flip(-1))
         x0 = to_float(image)
         cond = self.conditions.of_batch(x0, batch.get("label"), self.streams, step, row, self.batch_size)
-        return {"image": x0} | cond
+        return {"image": x0, "index": batch["index"]} | cond
 
     def flips(self, step: int) -> Tensor:
         """(G,) bool: which rows of the step's global batch are mirrored; drawn on the CPU, so equal for all devices."""

@@ -18,7 +18,7 @@ GRACE_S = 300  # seconds between SIGTERM and the end of a worker, longer than a 
 
 
 class TrainingRows(Dataset[dict[str, Any]]):
-    """Loads whole microbatches: {"image" (b,C,H,W), "label" (b,) if conditional, "step", "row"}.
+    """Loads whole microbatches: {"image" (b,C,H,W), "index" (b,) int64, "label" (b,) if conditional, "step", "row"}.
 
     A batch contains its step and row, so that later random numbers (flips) are a function of its position in the run,
     independent of the number of workers.
@@ -33,9 +33,10 @@ class TrainingRows(Dataset[dict[str, Any]]):
         self.conditional = conditional
 
     def __getitems__(self, rows: Rows) -> dict[str, Any]:
-        batch: dict[str, Any] = {"image": self.images.take(rows), "step": rows.step, "row": rows.row}
+        ids = torch.tensor(rows, dtype=torch.int64)
+        batch: dict[str, Any] = {"image": self.images.take(ids), "index": ids, "step": rows.step, "row": rows.row}
         if self.conditional and self.images.labels is not None:
-            batch["label"] = self.images.labels[torch.as_tensor(rows)]
+            batch["label"] = self.images.labels[ids]
         return batch
 
 

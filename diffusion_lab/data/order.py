@@ -1,13 +1,10 @@
-"""The order of the training images, a function of (seed, step) alone.
+"""The microbatches of training images, a function of (seed, step) alone.
 
     G = b * world_size * accumulate   global batch: the images of one optimizer step
     N                                 images
-    pi_e                              permutation of 0..N-1 of epoch e, keyed ("order", e)
 
-The concatenated permutations of all epochs are one endless sequence, and step k takes its entries kG .. (k+1)G - 1.
-Hence each epoch has every image exactly once, even if a step spans two epochs (or more, if G > N), and an interrupted
-run continues at its step without any saved state. Within a step, microbatch m of rank r takes the rows
-[(m * world_size + r) b, +b).
+The images of step k are those of an `ImageOrder`, by default of `Permutations`, so an interrupted run continues at its
+step without any saved state. Within a step, microbatch m of rank r takes the rows [(m * world_size + r) b, +b).
 
 Differs from NVlabs/edm2 `InfiniteSampler`: whole permutations per epoch instead of a shuffle window, and the
 position is counted in optimizer steps, so the order does not depend on the number of ranks or accumulation steps.
@@ -18,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from itertools import takewhile
 
-import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
 from diffusion_lab.arguments import check_integer
+from diffusion_lab.data.image_order import Indices, Permutations
 from diffusion_lab.streams import Streams
 
 
@@ -51,6 +48,7 @@ class StepOrder(Sampler[Rows]):
         world_size: number of processes.
         accumulate: microbatches of one optimizer step.
         start: called at the start of an iteration; returns its first optimizer step.
+        choose: step -> (G,) int64, the images of a step; None is `Permutations`.
 
     Raises:
         ValueError: a number below 1, a rank outside its range, or G not a multiple of world_size * accumulate.
@@ -65,6 +63,7 @@ class StepOrder(Sampler[Rows]):
         world_size: int = 1,
         accumulate: int = 1,
         start: Callable[[], int] = lambda: 0,
+        choose: Indices | None = None,
     ) -> None:
         check_integer("num_images", num_images, 1, "give a data set with images")
         if world_size < 1 or not 0 <= rank < world_size:
@@ -72,21 +71,14 @@ class StepOrder(Sampler[Rows]):
         check_batch_size(batch_size, world_size, accumulate)
         self.num_images = num_images
         self.batch_size = batch_size
-        self.streams = streams
         self.rank, self.world_size, self.accumulate = rank, world_size, accumulate
         self.rows_per_batch = batch_size // (world_size * accumulate)
         self.start = start
-        self._epoch, self._permutation = -1, torch.empty(0, dtype=torch.int64)
+        self._choose = choose or Permutations(num_images, batch_size, streams)
 
     def indices(self, step: int) -> Tensor:
         """(G,) int64: the images of optimizer step `step` (>= 0), over all ranks and microbatches."""
-        position, missing, parts = step * self.batch_size, self.batch_size, []
-        while missing:
-            epoch, offset = divmod(position, self.num_images)
-            parts.append(self._order_of(epoch)[offset : offset + missing])
-            position += len(parts[-1])
-            missing -= len(parts[-1])
-        return torch.cat(parts)
+        return self._choose(step)
 
     def local_indices(self, step: int) -> Tensor:
         """(G / world_size,) int64: the images of this rank in step `step`, microbatch after microbatch."""
@@ -101,14 +93,6 @@ class StepOrder(Sampler[Rows]):
                 row = (micro * self.world_size + self.rank) * b
                 yield Rows(ids[row : row + b], step, row)
             step += 1
-
-    def _order_of(self, epoch: int) -> Tensor:
-        """pi_e; only that of the current epoch is stored."""
-        if epoch != self._epoch:
-            generator = self.streams.generator("cpu", "order", epoch)
-            self._permutation = torch.randperm(self.num_images, generator=generator)
-            self._epoch = epoch
-        return self._permutation
 
 
 class EpochOrder(StepOrder):

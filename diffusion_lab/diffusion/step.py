@@ -27,6 +27,7 @@ class Step:
         position: optimizer step, process and microbatch.
         streams: the run's random numbers; those of an auxiliary loss are of the stream "auxiliary".
         features: name of a layer -> what it returned in this pass.
+        index: (b,) int64 the number of each image among the training images; None where they have none.
     """
 
     denoiser: Denoiser
@@ -39,6 +40,7 @@ class Step:
     position: Position
     streams: Streams
     features: Mapping[str, Tensor] = field(default_factory=dict)
+    index: Tensor | None = None
 
     def gather(self, rows: Tensor) -> Tensor:
         """Rows of all processes in the order of the global batch, (b,...) -> (G,...), without accumulation.

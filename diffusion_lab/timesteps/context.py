@@ -134,6 +134,7 @@ class StepRecord:
         accumulate: A.
         weight: (A*b,) weight of each row from the draw, or None.
         auxiliary: name -> (A*b,) the rows of each auxiliary loss that was computed, before its weight.
+        index: (A*b,) int64 the number of each image among the training images; None where they have none.
     """
 
     x0: Tensor
@@ -145,6 +146,7 @@ class StepRecord:
     accumulate: int = 1
     weight: Tensor | None = None
     auxiliary: Mapping[str, Tensor] = field(default_factory=dict)
+    index: Tensor | None = None
     _all: tuple[Tensor, Tensor, Tensor] | None = field(default=None, repr=False)
 
     @staticmethod
@@ -161,8 +163,18 @@ class StepRecord:
         weights = [r.weight for r in records if r.weight is not None]
         weight = torch.cat(weights) if weights else None
         auxiliary = {name: torch.cat([r.auxiliary[name] for r in records]) for name in records[0].auxiliary}
+        numbers = [r.index for r in records if r.index is not None]
         return StepRecord(
-            x0, cond, t, loss, objective, errors, accumulate=len(records), weight=weight, auxiliary=auxiliary
+            x0,
+            cond,
+            t,
+            loss,
+            objective,
+            errors,
+            accumulate=len(records),
+            weight=weight,
+            auxiliary=auxiliary,
+            index=torch.cat(numbers) if numbers else None,
         )
 
     def gather(self, local: Tensor) -> Tensor:

@@ -107,6 +107,7 @@ class AdversarialModule(RunModule):
         self._tick()
         cond = dict(batch)
         x = cond.pop("image")
+        cond.pop("index", None)
         seed_dropout(self.streams, self.position, x.device)
         z, n = self.latents(x, FOR_DISCRIMINATOR), self.discriminator_steps
         pieces = zip(x.chunk(n), z.chunk(n), _chunks(cond, n), strict=True)

@@ -117,6 +117,7 @@ class DiffusionModule(RunModule):
         self._draws: tuple[Position | None, int] = None, 0  # the last position of a draw, and its earlier draws there
         self.auxiliary = AuxiliaryLosses(auxiliary or {}, denoiser.network)
         self._own_batches: OwnBatches | None = None
+        self._index: Tensor | None = None  # the numbers of the current rows' images
         self._validation: ValidationLoss | None = None
         self._uniform = [Uniform(denoiser.num_timesteps)]  # in a list, so that it is not registered as a submodule
         self._uniformly = lambda x0, cond: self._uniform[0].to(x0.device).draw(x0, self.context(x0, cond))
@@ -206,6 +207,7 @@ class DiffusionModule(RunModule):
         self._tick()
         cond = dict(batch) if self._own_batches is None else self._own_batches.read(batch)
         x0 = cond.pop("image")
+        self._index = cond.pop("index", None) if self._own_batches is None else None  # of a network of one's own
         seed_dropout(self.streams, self.position, x0.device)
         pairs = self.pair(x0, cond)
         with nullcontext() if self._own_batches is None else self._own_batches.fit(x0), self.auxiliary.watching():
@@ -224,6 +226,7 @@ class DiffusionModule(RunModule):
             losses.errors,
             weight=pairs.weight.detach(),
             auxiliary={name: rows.detach() for name, rows in added.items()},
+            index=self._index,
         )
         return {"loss": loss, "record": record}
 
@@ -250,7 +253,7 @@ class DiffusionModule(RunModule):
         if x_t is None or out is None:
             raise WrongResult.of(self, "losses", "Losses with x_t and out, as auxiliary losses are given both", None)
         rows = pairs.x0, pairs.eps, pairs.t, pairs.cond, x_t, out
-        return Step(self.denoiser, *rows, self.position, self.streams, self.auxiliary.features)
+        return Step(self.denoiser, *rows, self.position, self.streams, self.auxiliary.features, self._index)
 
     def noise(self, x0: Tensor, draw: int = 0) -> Tensor:
         """eps (b,C,H,W): this microbatch's noise of the target; a step that needs further noise numbers its draws."""

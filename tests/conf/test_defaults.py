@@ -30,6 +30,7 @@ FIRST_JOBS = list({words.split()[0]: words for words in reversed(STORED["jobs"])
 # Parts that are the run's own with every method: images, network, what is measured, and the machine.
 THE_RUNS_OWN = {"model", "dataset", "network", "metrics", "callbacks", "logger", "trainer", "task"}
 OTHER = {
+    "order": "curriculum",
     "schedule": "sigmoid",
     "time": "position",
     "prediction": "x0",

@@ -6,7 +6,16 @@ import pytest
 import torch
 from PIL import Image
 
-from diffusion_lab.data import ArrayImages, Digits, ImageDataModule, ImageFolder, ImageSet, to_float, to_uint8
+from diffusion_lab.data import (
+    ArrayImages,
+    Curriculum,
+    Digits,
+    ImageDataModule,
+    ImageFolder,
+    ImageSet,
+    to_float,
+    to_uint8,
+)
 from tests.data.fakes import Memory, first_batches, numbered, trainer
 
 
@@ -32,8 +41,9 @@ def test_bytes_become_numbers_exactly():
 def test_a_batch_is_what_the_order_says():
     data = module()
     for step, batch in enumerate(first_batches(data, 7)):
-        assert set(batch) == {"image"} and batch["image"].dtype == torch.float32
+        assert set(batch) == {"image", "index"} and batch["image"].dtype == torch.float32
         assert torch.equal(ids_of(batch["image"]), data.order.indices(step))
+        assert torch.equal(ids_of(batch["image"]), batch["index"])
         assert torch.equal(batch["image"], to_float(numbered()[data.order.indices(step)]))
 
 
@@ -41,10 +51,10 @@ def test_labels_only_when_conditional():
     source = Memory(numbered(), torch.arange(40) % 10, num_classes=10)
     data = ImageDataModule(source, 8, conditional=True)
     batch = first_batches(data, 1)[0]
-    assert set(batch) == {"image", "label"} and data.num_classes == 10
+    assert set(batch) == {"image", "index", "label"} and data.num_classes == 10
     assert torch.equal(batch["label"], ids_of(batch["image"]) % 10)
     data = ImageDataModule(source, 8)
-    assert set(first_batches(data, 1)[0]) == {"image"} and data.num_classes is None
+    assert set(first_batches(data, 1)[0]) == {"image", "index"} and data.num_classes is None
 
 
 def mirrored(batch: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -72,21 +82,30 @@ def pixels_by_row(world_size: int, accumulate: int, steps: int, start: int = 0, 
         for i, batch in enumerate(first_batches(data, steps * accumulate)):
             b = len(batch["image"])
             row = (i % accumulate * world_size + rank) * b
+            assert torch.equal(ids_of(batch["image"]), batch["index"])
             whole[i // accumulate, row : row + b] = batch["image"]
     return whole
 
 
+ORDERS = pytest.mark.parametrize("order", [None, Curriculum(steps=8)], ids=["shuffled", "curriculum"])
+
+
+@ORDERS
 @pytest.mark.parametrize(("world_size", "accumulate"), [(2, 1), (1, 2), (2, 4)])
-def test_flips_and_order_do_not_depend_on_ranks_or_accumulation(world_size, accumulate):
-    assert torch.equal(pixels_by_row(world_size, accumulate, 12), pixels_by_row(1, 1, 12))
+def test_flips_and_order_do_not_depend_on_ranks_or_accumulation(world_size, accumulate, order):
+    whole = pixels_by_row(1, 1, 12, order=order)
+    assert torch.equal(pixels_by_row(world_size, accumulate, 12, order=order), whole)
+    usual = pixels_by_row(1, 1, 12)
+    assert [torch.equal(*pair) for pair in zip(whole, usual, strict=True)] == [order is None] * 8 + [True] * 4
 
 
 def test_flips_and_order_do_not_depend_on_workers():
     assert torch.equal(pixels_by_row(1, 2, 6, num_workers=2), pixels_by_row(1, 1, 6))
 
 
-def test_a_run_goes_on_at_the_trainers_step():
-    assert torch.equal(pixels_by_row(1, 1, 5, start=4), pixels_by_row(1, 1, 9)[4:])
+@ORDERS
+def test_a_run_goes_on_at_the_trainers_step(order):
+    assert torch.equal(pixels_by_row(1, 1, 5, start=4, order=order), pixels_by_row(1, 1, 9, order=order)[4:])
 
 
 def test_another_seed_flips_and_orders_differently():

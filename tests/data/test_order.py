@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from diffusion_lab.data import Rows, StepOrder
+from diffusion_lab.data.image_order import Permutations
 from diffusion_lab.streams import Streams
 
 
@@ -79,9 +80,9 @@ def test_only_one_permutation_is_kept_and_drawn_once_an_epoch():
             drawn[position[0]] += 1
             return super().generator(device, stream, *position)
 
-    one = StepOrder(100, 10, Counting(0))
+    one = Permutations(100, 10, Counting(0))
     for k in range(30):
-        one.indices(k)
+        one(k)
     assert drawn == {0: 1, 1: 1, 2: 1}
     assert one._permutation.shape == (100,)
 

@@ -34,6 +34,7 @@ KINDS = {  # group -> base class of its options
     "model": "diffusion_lab.training.ModelKind",
     "task": "diffusion_lab.data.Task",
     "dataset": "diffusion_lab.data.ImageDataModule",
+    "order": "diffusion_lab.data.ImageOrder",
     "autoencoder": "diffusion_lab.data.Autoencoder",
     "format": "diffusion_lab.export.Form",
     "network": "torch.nn.Module",

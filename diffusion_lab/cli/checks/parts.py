@@ -19,6 +19,7 @@ from diffusion_lab.cli.checks.compatibility import (
     guidance_fault,
     layer_faults,
     missing_callbacks,
+    order_fault,
     other_images,
     sharding_faults,
     typed,
@@ -153,6 +154,7 @@ class _PartsCheck(MethodCheck):
         """Check the data set, its agreement with the network, and the reference of the metrics."""
         data, objects = self.objects["dataset"], self.objects
         self.attempt("dataset", data.check, world_size)
+        self.say(order_fault(self.cfg, data))
         solver = objects.get("solver")
         if solver is not None:
             self.attempt("dataset.source", lambda: self.say(clip_fault(solver, data.source)))

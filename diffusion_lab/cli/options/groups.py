@@ -3,6 +3,7 @@
 ABOUT = {
     "model": "what is trained: a denoiser or a GAN",
     "dataset": "the images",
+    "order": "which images each step trains on",
     "network": "the network, by architecture and size",
     "schedule": "alpha_t and sigma_t: how noisy each timestep is",
     "prediction": "what the network predicts: noise, image, v, velocity, or several of them",
