@@ -69,7 +69,8 @@ def faster_bfloat16(parts: RunParts, network: nn.Module) -> str | None:
     asked = cfg.precision == "32-true" and "precision" not in parts["model"].fixed and not cfg.get("compile")
     if not asked or not on_cpu(cfg.trainer) or world_size(cfg) > 1 or not has_matrix_units():
         return None
-    ratio, images = probed(network, network_arguments(parts), cfg.batch_size, cfg.get("channels_last"))
+    arguments = network_arguments(parts) | {"in_channels": parts["dataset"].shape[0]}  # of x_t
+    ratio, images = probed(network, arguments, cfg.batch_size, cfg.get("channels_last"))
     if ratio > WORTH_A_LINE:
         return None
     return (

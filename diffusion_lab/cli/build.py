@@ -39,7 +39,7 @@ def build_network(parts: RunParts) -> nn.Module:
     """The network for the images of the run."""
     make = parts["network"]
     with config_errors("network"):
-        return make(**network_arguments(parts))
+        return parts["model"].called(make(**network_arguments(parts)))
 
 
 def network_arguments(parts: RunParts) -> dict[str, int]:
@@ -51,8 +51,9 @@ def network_arguments(parts: RunParts) -> dict[str, int]:
     labels = data.conditions.num_labels
     if labels is not None and not keywords(parts["network"]).takes("num_classes"):
         raise ValueError(f"num_classes={labels} is unknown to this network; use dataset.conditional=false")
-    out_channels = parts["model"].out_channels(channels, parts)
-    given = {"in_channels": channels, "out_channels": out_channels, "image_size": image_size}
+    kind = parts["model"]
+    in_channels, out_channels = kind.in_channels(channels), kind.out_channels(channels, parts)
+    given = {"in_channels": in_channels, "out_channels": out_channels, "image_size": image_size}
     return given if labels is None else given | {"num_classes": labels}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -65,10 +65,14 @@ class Denoiser(nn.Module):
         null_label: the label that stands for no condition; None for a network that was trained without label dropout.
         time: the time that the network is given; None is `TimestepIndex`.
 
+    Attributes:
+        sees_only_x_t: whether the network's image channels are those of x_t; one that sees more is not exported.
+
     Raises:
         ValueError: a subclass overrides `estimate` and not `reverse`, and the variance is learned.
     """
 
+    sees_only_x_t: ClassVar[bool] = True
     timesteps: Tensor
 
     def __init__(
@@ -115,6 +119,10 @@ class Denoiser(nn.Module):
     def with_network(self, network: nn.Module) -> Self:
         """The same model, of the same class, with another network, such as one around its own."""
         return self._with(network, self.schedule, self.timesteps)
+
+    def sampling(self) -> Self:
+        """The model for one sampling loop: itself, unless a subclass keeps something from call to call."""
+        return self
 
     def guided(self, scale: float, channels: int | None = None, interval: tuple[float, float] | None = None) -> Self:
         """The same model with classifier-free guidance, of the first `channels` of the image alone unless None, and at

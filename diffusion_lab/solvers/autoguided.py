@@ -100,7 +100,9 @@ class Autoguidance(nn.Module):
 def _differences(model: Denoiser, weak: Denoiser) -> Iterator[str]:
     """What the networks of two models are given or asked for differently."""
     schedules = model.schedule, weak.schedule
-    if not all(_equal(*(getattr(one, name) for one in schedules)) for name in ("signal_scale", "noise_scale")):
+    if type(model) is not type(weak):
+        yield "kind"
+    elif not all(_equal(*(getattr(one, name) for one in schedules)) for name in ("signal_scale", "noise_scale")):
         yield "schedule"
     elif type(model.prediction) is not type(weak.prediction) or not _equal(model.native_scale(), weak.native_scale()):
         yield "prediction"

@@ -98,7 +98,8 @@ class Solver(ABC):
                     task.advance()
 
         with _eval_mode(denoiser), torch.inference_mode():
-            x = self.solve(denoiser, x_T, noise, bar, cond)
+            model = denoiser.sampling() if isinstance(denoiser, Denoiser) else denoiser
+            x = self.solve(model, x_T, noise, bar, cond)
         return x.clone()  # not an inference tensor, so that autograd may use it
 
 

@@ -15,6 +15,11 @@ from diffusion_lab.training.module import DiffusionModule, Losses, Pairs
 from diffusion_lab.training.own_loop import LoopSampler
 from diffusion_lab.training.probe import DenoiserProbe
 from diffusion_lab.training.run_module import RunModule
+from diffusion_lab.training.self_conditioning import (
+    SelfConditionedDenoiser,
+    SelfConditionedModel,
+    SelfConditionedModule,
+)
 from diffusion_lab.training.sharded import ShardedStrategy
 from diffusion_lab.training.trained_model import FixedSetLoss, TrainedDiffusion, TrainedModel, labels
 from diffusion_lab.training.validation_loss import validation_losses
@@ -22,6 +27,7 @@ from diffusion_lab.training.validation_loss import validation_losses
 __all__ = [
     "AdversarialModel", "AdversarialModule", "AdversarialRecord", "Continuation", "DamagedCheckpoint", "DenoiserProbe",
     "DiffusionModel", "DiffusionModule", "LoopSampler", "ModelKind", "NewerCheckpoint", "NoneIntact", "NotFinite",
-    "FixedSetLoss", "Losses", "Pairs", "RunModule", "ShardedStrategy", "TrainedDiffusion", "TrainedGAN", "TrainedModel",
+    "FixedSetLoss", "Losses", "Pairs", "RunModule", "SelfConditionedDenoiser", "SelfConditionedModel",
+    "SelfConditionedModule", "ShardedStrategy", "TrainedDiffusion", "TrainedGAN", "TrainedModel",
     "VerifiedCheckpointIO", "labels", "newest_good", "not_finite", "validation_losses",
 ]  # fmt: skip

@@ -64,6 +64,14 @@ class ModelKind(ABC):
         """One sentence for each reason why this network, on the meta device, cannot be trained on these data."""
         yield from ()
 
+    def in_channels(self, channels: int) -> int:
+        """Input channels of a network for images of so many channels; by default the same."""
+        return channels
+
+    def called(self, network: nn.Module) -> nn.Module:
+        """The network with its parts in place, as it is called with x_t (B,C,H,W); by default itself."""
+        return network
+
     @abstractmethod
     def out_channels(self, channels: int, parts: Parts) -> int:
         """Output channels of a network for images of so many channels."""
@@ -131,18 +139,21 @@ class DiffusionModel(ModelKind):
     def out_channels(self, channels: int, parts: Parts) -> int:
         return channels * (parts["prediction"].heads + parts["variance"].channels)
 
-    def whole(self, network: nn.Module, parts: Parts) -> Denoiser:
+    def whole(self, network: nn.Module, parts: Parts, **more: Any) -> Denoiser:
+        """The denoiser; `more` are further arguments of `generates`."""
         schedule, prediction, variance, preconditioning, time = (parts[name] for name in self.parts)
         null_label = parts["dataset"].conditions.null_label
-        return self.generates(network, schedule, prediction, variance, None, preconditioning, null_label, time)
+        given = schedule, prediction, variance, None, preconditioning, null_label, time
+        return self.generates(network, *given, **more)
 
     def generating(self, whole: Denoiser) -> Denoiser:
         return whole
 
-    def module(self, whole: Denoiser, parts: Parts, streams: Streams) -> DiffusionModule:
+    def module(self, whole: Denoiser, parts: Parts, streams: Streams, **more: Any) -> DiffusionModule:
+        """What Lightning trains; `more` are further arguments of `trains`."""
         weighting, optimizer, coupling = (parts[name] for name in ("weighting", "optimizer", "coupling"))
         auxiliary = {name: loss for name, loss in (parts["auxiliary"] or {}).items() if loss is not None}
-        return self.trains(whole, weighting, optimizer, streams, coupling, auxiliary)
+        return self.trains(whole, weighting, optimizer, streams, coupling, auxiliary, **more)
 
     def trained(
         self,

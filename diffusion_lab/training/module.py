@@ -207,7 +207,8 @@ class DiffusionModule(RunModule):
         self._tick()
         cond = dict(batch) if self._own_batches is None else self._own_batches.read(batch)
         x0 = cond.pop("image")
-        self._index = cond.pop("index", None) if self._own_batches is None else None  # of a network of one's own
+        # In batches of one's own `index` may be a keyword of the network.
+        self._index = cond.pop("index", None) if self._own_batches is None else None
         seed_dropout(self.streams, self.position, x0.device)
         pairs = self.pair(x0, cond)
         with nullcontext() if self._own_batches is None else self._own_batches.fit(x0), self.auxiliary.watching():

@@ -28,7 +28,7 @@ ELSEWHERE = {
     "hydra": "starts processes",
     "logger": "writes on the host",
     "metrics": "tests/cuda/test_sampling.py",
-    "model": "the kinds of model, of which a GAN is trained below",
+    "model": "a GAN is trained below, the others by methods",
     "network": "tests/cuda/test_networks.py",
     "scale": "a preset of settings",
     "solver": "tests/cuda/test_sampling.py",

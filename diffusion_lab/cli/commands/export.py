@@ -27,6 +27,12 @@ def run(cfg: DictConfig) -> None:
     trained = load_trained(cfg, reads_data=False)
     if not isinstance(trained, TrainedDiffusion):
         raise ConfigError(f"run={cfg.run} must be a diffusion model, and is one of {trained.kind}; use another run")
+    if not trained.denoiser.sees_only_x_t:
+        kind = type(trained.denoiser).__name__
+        raise ConfigError(
+            f"run={cfg.run} must have a network that is given x_t, and that of a {kind} is given more; use "
+            "`diffusion-lab sample`"
+        )
     with config_errors(""):
         form.check(trained)
     with config_errors("dataset.source"):

@@ -135,7 +135,7 @@ def _count(cfg: DictConfig, data: ImageDataModule) -> tuple[Counts, torch.nn.Mod
     heads = prediction.heads, variance.channels
     labels = data.conditions.num_labels
     key = json.dumps(
-        [OmegaConf.to_container(cfg.network, resolve=True), data.shape, heads, cfg.task, labels], default=str
+        [OmegaConf.to_container(cfg.network, resolve=True), cfg.model, data.shape, heads, cfg.task, labels], default=str
     )
     if key not in _NETWORKS:
         network = meta_network(RunParts(cfg))
