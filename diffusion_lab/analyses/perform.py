@@ -53,13 +53,8 @@ def perform(
         device: device of the computation.
         show: whether to show the progress.
     """
-    models = [model.identity() for model in trained]
-    protocol = _plain({"settings": dict(settings), "seed": seed, "models": models})
-    result = _complete(folder, protocol)
-    pieces = folder / f"{PIECES}{_digest(json.dumps(protocol).encode())[:8]}"
-    if result is None:
-        computed = analysis.run(trained, Work(pieces, Streams(seed), device, show))
-        result = _result(analysis, computed)
+    protocol = _protocol(trained, settings, seed)
+    result = computed(analysis, trained, folder, settings, seed, device, show)
     sentence = analysis.sentence(result)
     if not isinstance(sentence, str):
         raise WrongResult.of(analysis, "sentence", "one sentence, a str", sentence)
@@ -77,8 +72,38 @@ def perform(
     write_whole(folder / FIGURE, vector)
     write_whole(folder / PICTURE, raster)
     write_facts(folder, content | {"data": _digest(data)})
-    shutil.rmtree(pieces, ignore_errors=True)
+    shutil.rmtree(_pieces(folder, protocol), ignore_errors=True)
     return sentence
+
+
+def computed(
+    analysis: Analysis,
+    trained: Sequence[TrainedDiffusion],
+    folder: Path,
+    settings: Mapping[str, Any],
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    show: bool = False,
+) -> Result:
+    """The result in the folder if it is complete, else that of the analysis, which leaves its pieces there.
+
+    Args: as of `perform`.
+    """
+    protocol = _protocol(trained, settings, seed)
+    result = _complete(folder, protocol)
+    if result is not None:
+        return result
+    work = Work(_pieces(folder, protocol), Streams(seed), device, show)
+    return _result(analysis, analysis.run(trained, work))
+
+
+def _protocol(trained: Sequence[TrainedDiffusion], settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    models = [model.identity() for model in trained]
+    return _plain({"settings": dict(settings), "seed": seed, "models": models})
+
+
+def _pieces(folder: Path, protocol: dict[str, Any]) -> Path:
+    return folder / f"{PIECES}{_digest(json.dumps(protocol).encode())[:8]}"
 
 
 def _result(analysis: Analysis, computed: Any) -> Result:
