@@ -146,28 +146,46 @@ def test_papers_scale_says_what_is_missing_before_it_starts(capsys, tmp_path: Pa
     assert not list(tmp_path.iterdir())
 
 
+TWO_ROWS = ["clts_mdlrc/table3", "scale=smoke", "--only", "id,ours", "metrics.num_samples=128"]
+PLACE = Path("reproduce", "smoke", "tables", "clts_mdlrc", "table3")
+
+
+def numbers_of(root: Path) -> list[bytes]:
+    return [(root / PLACE / name).read_bytes() for name in ("table.csv", "per_seed.csv")]
+
+
+@pytest.fixture(scope="module")
+def of_one_seed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[bytes]]:
+    """A folder with the runs of two rows and one seed, and the table's numbers of them."""
+    root = tmp_path_factory.mktemp("seed")
+    assert main(["reproduce", *TWO_ROWS, "--seeds", "0", f"paths.root={root}"]) == 0
+    return root, numbers_of(root)
+
+
 @pytest.mark.slow
-def test_one_row_of_a_table_reaches_its_pages(capsys, tmp_path: Path) -> None:
-    words = ["clts_mdlrc/table3", "scale=smoke", "--only", "id,ours", f"paths.root={tmp_path}"]
+def test_one_row_of_a_table_reaches_its_pages(capsys, of_one_seed: tuple[Path, list[bytes]]) -> None:
+    root = of_one_seed[0]
+    words = [*TWO_ROWS, f"paths.root={root}"]
     code, out, _ = run(capsys, *words)
-    place = tmp_path / "reproduce" / "smoke" / "tables" / "clts_mdlrc" / "table3"
+    place = root / PLACE
+    assert "4 runs with seeds 0 and 1; 2 of them are done" in out
     assert code == 0  # FDM, which was not asked for, has no numbers, which is said
     assert "FDM: seed" in out and "ID + Ours: the paper claims 2.76 against 3.32 of ID (FID, over training)" in out
     lines = list(csv.DictReader((place / "table.csv").read_text().splitlines()))
     assert [line["n"] for line in lines if line["row"] == "ours"] == ["2"] * 6  # over training too
     assert "http" not in (place / "page.html").read_text().replace("http://www.w3.org", "")
-    runs = read_runs(tmp_path / "reproduce" / "smoke").runs
+    runs = read_runs(root / "reproduce" / "smoke").runs
     assert len(runs) == 4 and all(one.status == "done" for one in runs)
     # the folders are those that the table expects: a second time nothing is trained
     code, out, _ = run(capsys, *words)
     assert "4 runs with seeds 0 and 1; 4 of them are done" in out
     # fewer seeds take none away from the page, whose command has no folder of this machine
-    numbers = [(place / name).read_bytes() for name in ("table.csv", "per_seed.csv")]
+    numbers = numbers_of(root)
     code, out, _ = run(capsys, *words, "--seeds", "0")
     assert code == 0 and "2 runs with seed 0; 2 of them are done" in out
     assert "with seed 1, which the page had before" in out
-    assert numbers == [(place / name).read_bytes() for name in ("table.csv", "per_seed.csv")]
-    command = "diffusion-lab reproduce clts_mdlrc/table3 scale=smoke --only=id,ours\n"
+    assert numbers == numbers_of(root)
+    command = "diffusion-lab reproduce clts_mdlrc/table3 scale=smoke --only=id,ours metrics.num_samples=128\n"
     assert command in (place / "table.md").read_text()
 
 
@@ -194,27 +212,26 @@ def test_a_row_of_each_table_has_its_numbers_at_smoke_scale(capsys, name: str, s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.exhaustive)])
-def test_killed_while_it_trains_it_ends_with_the_same_table(kills: int, tmp_path: Path) -> None:
-    def start(root: Path) -> Child:
-        words = ["clts_mdlrc/table3", "scale=smoke", "--only", "id,ours", "--seeds", "0", f"paths.root={root}"]
+def test_killed_while_it_trains_it_ends_with_the_same_table(
+    kills: int, of_one_seed: tuple[Path, list[bytes]], tmp_path: Path
+) -> None:
+    def start() -> Child:
+        words = [*TWO_ROWS, "--seeds", "0", f"paths.root={killed}"]
         return Child(lambda: sys.exit(main(["reproduce", *words])), tmp_path / "log")
 
     def states() -> set[tuple[str, int]]:
         return {(str(path), path.stat().st_mtime_ns) for path in killed.rglob("checkpoints/last.ckpt")}
 
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    start(whole).wait()
+    killed = tmp_path / "killed"
     for _ in range(kills):
-        child, before = start(killed), states()
+        child, before = start(), states()
         while states() == before and child.poll() is None:
             time.sleep(0.005)
         child.kill()
         while any(is_locked(path.parent) for path in killed.rglob("run.json")):  # its jobs end when it has ended
             time.sleep(0.01)
-    start(killed).wait()
-    files = [root / "reproduce/smoke/tables/clts_mdlrc/table3" for root in (whole, killed)]
-    for name in ("table.csv", "per_seed.csv"):
-        assert (files[0] / name).read_bytes() == (files[1] / name).read_bytes(), name
+    start().wait()
+    assert numbers_of(killed) == of_one_seed[1]
 
 
 def test_a_place_that_cannot_be_written_is_one_sentence_before_anything_runs(capsys, tmp_path: Path) -> None:
