@@ -113,7 +113,9 @@ class SelfConditionedModule(DiffusionModule):
         x_t = model.schedule.perturb(pairs.x0, pairs.eps if pairs.at_input is None else pairs.at_input, pairs.t)
         with torch.no_grad():
             estimate = model.shown(model.estimate(x_t, pairs.t, **pairs.cond).x0)
-        torch.clear_autocast_cache()  # its copies of the weights have no gradient
+        # PyTorch before its pull request 165068 would give the loss the copies of the weights that autocast made above,
+        # which have no gradient.
+        torch.clear_autocast_cache()
         drawn = self.streams.uniform(
             position.global_rows(rows), "self_conditioning", position.step, device=pairs.x0.device
         )
