@@ -18,6 +18,7 @@ from diffusion_lab.diffusion.network_input import (
 )
 from diffusion_lab.diffusion.prediction import Estimate, LossParts, Prediction
 from diffusion_lab.diffusion.schedule import NoiseSchedule, copied, extract, working_dtype
+from diffusion_lab.diffusion.time_map import check_takes, images_of, positions, whole_map
 from diffusion_lab.diffusion.variance import FixedLarge, Variance, bound_term
 from diffusion_lab.diffusion.weighting import native_scales
 
@@ -31,13 +32,13 @@ class Reverse(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """Unweighted losses per row."""
+    """Unweighted losses of N = B rows, or of the N = B H W positions of a map of times, image by image."""
 
-    native: Tensor  # (B,) mean square error in the space of the prediction
-    vlb: Tensor  # (B,) w L_t of the hybrid loss; 0 unless the variance is learned
-    parts: LossParts  # (B,K) the native loss as a weighting takes it
-    errors: Tensor  # (B,E) what the prediction tracks of its heads, detached; E = 0 with one head
-    snr: Tensor  # (B,) signal-to-noise ratio of each row
+    native: Tensor  # (N,) mean square error in the space of the prediction
+    vlb: Tensor  # (N,) w L_t of the hybrid loss; 0 unless the variance is learned
+    parts: LossParts  # (N,K) the native loss as a weighting takes it
+    errors: Tensor  # (N,E) what the prediction tracks of its heads, detached; E = 0 with one head
+    snr: Tensor  # (N,) signal-to-noise ratio of each
     x_t: Tensor | None = None  # (B,C,H,W) the noisy images
     out: Tensor | None = None  # (B,heads*C,H,W) the network's output without the channels of the variance
 
@@ -51,6 +52,9 @@ class Denoiser(nn.Module):
     respaced schedule, or the numbers of `time` instead. Its output is converted to float32, because the conversions
     divide by alpha or sigma; with float64 images and network, all results are float64. Keyword conditions are passed to
     the network unchanged. Gathers and losses never synchronise with the device.
+
+    t may also be a map, broadcastable to (B,1,H,W), with a timestep for each position of an image; the network is then
+    given a whole one, and must say `takes_time_map = True`.
 
     A subclass for another meaning of the answer overrides `estimate`, which every solver asks, and `loss`; with a
     learned variance also `reverse`.
@@ -151,21 +155,23 @@ class Denoiser(nn.Module):
         return made
 
     def estimate(self, x_t: Tensor, t: Tensor, **cond: Tensor) -> Estimate:
-        """x0 and eps, neither clipped: (B,C,H,W), (B,) -> Estimate."""
+        """x0 and eps, neither clipped: (B,C,H,W), (B,) or a map -> Estimate."""
+        t = whole_map(t, x_t)
         out, _ = self._answer(x_t, t, cond)
-        return self.prediction.at(self.schedule, t).estimate(out, *self._point(x_t, t))
+        return self._estimate(out, x_t, t)
 
     def reverse(self, x_t: Tensor, t: Tensor, clip: bool = False, **cond: Tensor) -> Reverse:
-        """One ancestral step's distribution: (B,C,H,W), (B,) -> Reverse.
+        """One ancestral step's distribution: (B,C,H,W), (B,) or a map -> Reverse.
 
         Args:
             x_t: noisy images.
-            t: (B,) indices into the schedule.
+            t: indices into the schedule.
             clip: whether x0 is clipped to [-1, 1] before the mean is computed from it.
         """
+        t = whole_map(t, x_t)
         if self.variance.channels:
             out, extra = self._answer(x_t, t, cond)
-            x0 = self.prediction.at(self.schedule, t).estimate(out, *self._point(x_t, t)).x0
+            x0 = self._estimate(out, x_t, t).x0
         else:
             x0 = self.estimate(x_t, t, **cond).x0
             extra = x0[:, :0]
@@ -174,7 +180,7 @@ class Denoiser(nn.Module):
         return Reverse(mean, self.variance.log_variance(extra, t, self.schedule), x0)
 
     def loss(self, x0: Tensor, eps: Tensor, t: Tensor, *, at_input: Tensor | None = None, **cond: Tensor) -> Loss:
-        """Losses at given noise and timesteps: (B,C,H,W), (B,C,H,W), (B,) -> Loss.
+        """Losses at given noise and timesteps: (B,C,H,W), (B,C,H,W), (B,) or a map -> Loss.
 
         The bound's term trains only the variance: the estimate in it is detached (and not clipped).
 
@@ -185,22 +191,30 @@ class Denoiser(nn.Module):
             at_input: (B,C,H,W) the noise in x_t; None for `eps`.
             **cond: the network's conditions.
         """
+        t = whole_map(t, x0)
         x_t = self.schedule.perturb(x0, eps if at_input is None else at_input, t)
         out, extra = self._answer(x_t, t, cond)
+        rows = (t, x0, eps, x_t, out, extra)
+        return self._loss(*(rows if t.ndim < 2 else positions(*rows)))._replace(x_t=x_t, out=out)
+
+    def _loss(self, t: Tensor, x0: Tensor, eps: Tensor, x_t: Tensor, out: Tensor, extra: Tensor) -> Loss:
         prediction, (x, alpha, sigma) = self.prediction.at(self.schedule, t), self._point(x_t, t)
         snr = self.schedule.snr[t].to(working_dtype(x0))
         parts = prediction.parts(out, x0, eps, alpha, sigma, snr)
         native = parts.loss.sum(1)
         errors = prediction.errors(out.detach(), x0, x, alpha, sigma)
         if not self.variance.channels:
-            return Loss(native, torch.zeros_like(native), parts, errors, snr, x_t, out)
+            return Loss(native, torch.zeros_like(native), parts, errors, snr)
         x0_hat = prediction.estimate(out.detach(), x, alpha, sigma).x0
         log_variance = self.variance.log_variance(extra, t, self.schedule)
         term = bound_term(x0, x0_hat, log_variance, t, self.schedule)
-        return Loss(native, self.variance.loss_weight(self.schedule) * term, parts, errors, snr, x_t, out)
+        return Loss(native, self.variance.loss_weight(self.schedule) * term, parts, errors, snr)
 
     def target(self, x0: Tensor, eps: Tensor, t: Tensor) -> Tensor:
-        """What the network should answer: (B,C,H,W), (B,C,H,W), (B,) -> (B,heads*C,H,W)."""
+        """What the network should answer: (B,C,H,W), (B,C,H,W), (B,) or a map -> (B,heads*C,H,W)."""
+        if t.ndim > 1:
+            t, image, noise = positions(whole_map(t, x0), x0, eps)
+            return images_of(self.target(image, noise, t), x0)
         _, alpha, sigma = self._point(x0, t)
         return self.prediction.at(self.schedule, t).target(x0, eps, alpha, sigma)
 
@@ -232,6 +246,13 @@ class Denoiser(nn.Module):
     def _every(self) -> Tensor:
         return torch.arange(self.num_timesteps, device=self.timesteps.device)
 
+    def _estimate(self, out: Tensor, x_t: Tensor, t: Tensor) -> Estimate:
+        if t.ndim > 1:
+            t, answer, noisy = positions(t, out, x_t)
+            x0, eps = self._estimate(answer, noisy, t)
+            return Estimate(images_of(x0, x_t), images_of(eps, x_t))
+        return self.prediction.at(self.schedule, t).estimate(out, *self._point(x_t, t))
+
     def _point(self, x_t: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """x_t, alpha and sigma on the variance-preserving path with the same SNR, which predictions are written for."""
         dtype = working_dtype(x_t)
@@ -243,6 +264,8 @@ class Denoiser(nn.Module):
 
     def _answer(self, x_t: Tensor, t: Tensor, cond: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """The network's channels in the working precision: those of the prediction and those of the variance."""
+        if t.ndim > 1:
+            check_takes(self.network)
         dtype = working_dtype(x_t)
         shown = x_t if self._input_scale is None else extract(self._input_scale, t, x_t.ndim, dtype) * x_t
         time = self.timesteps[t] if self._times is None else self._times[t].to(dtype)

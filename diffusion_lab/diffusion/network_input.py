@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from diffusion_lab.arguments import check_integer, check_number
 from diffusion_lab.diffusion.schedule import NoiseSchedule
+from diffusion_lab.diffusion.time_map import takes_time_map
 
 
 class NetworkTime(ABC):
@@ -177,18 +178,20 @@ class Guidance(nn.Module):
     ) -> None:
         super().__init__()
         self.network, self.window = network, window
+        self.takes_time_map = takes_time_map(network)
         self.scale = check_number("scale", scale, "[)", 0, float("inf"), "use 1.5, or 1.0 for none")
         self.null_label, self.heads = null_label, heads
         self.channels = check_channels(channels)
 
     def forward(self, x: Tensor, t: Tensor, label: Tensor, **cond: Tensor) -> Tensor:
-        """As the network's: x (B,C,H,W), t (B,), label (B,) -> (B,out_channels,H,W)."""
+        """As the network's: x (B,C,H,W), t (B,) or a map, label (B,) -> (B,out_channels,H,W)."""
         scale: float | Tensor = self.scale
         if self.window is not None:
             inside = (t > self.window[0]) & (t < self.window[1])
             if not inside.any():
                 return self.network(x, t, label=label, **cond)
-            scale = torch.where(inside, self.scale, 1.0)[:, None, None, None]
+            scale = torch.where(inside, self.scale, 1.0)
+            scale = scale if t.ndim > 1 else scale[:, None, None, None]
         labels = torch.cat([label, torch.full_like(label, self.null_label)])
         twice = {key: torch.cat([value, value]) for key, value in cond.items()}
         out, out_null = self.network(torch.cat([x, x]), torch.cat([t, t]), label=labels, **twice).chunk(2)

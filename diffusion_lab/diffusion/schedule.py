@@ -43,12 +43,14 @@ def working_dtype(x: Tensor) -> torch.dtype:
 
 
 def extract(table: Tensor, t: Tensor, ndim: int = 1, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Entries of a table: (T,), (B,) int64 -> (B, 1, ..., 1) with `ndim` dimensions, of `dtype`.
+    """Entries of a table: (T,), (B,) int64 -> (B, 1, ..., 1) with `ndim` dimensions, of `dtype`; with a map of times
+    (B,1,H,W), which has them already, of its shape.
 
     One gather on the device of both; nothing waits for it. t must lie in [0, T): it is not checked here, because a
     check would wait for the device, and a negative t counts from the end as everywhere in PyTorch.
     """
-    return table[t].to(dtype).reshape(-1, *[1] * (ndim - 1))
+    entries = table[t].to(dtype)
+    return entries if t.ndim > 1 else entries.reshape(-1, *[1] * (ndim - 1))
 
 
 def copied(module: Module) -> Module:
@@ -159,12 +161,15 @@ class NoiseSchedule(Tables):
         return extract(self.noise_scale, t, ndim, dtype)
 
     def perturb(self, x0: Tensor, eps: Tensor, t: Tensor) -> Tensor:
-        """x_t = sqrt(A_t) x_0 + sqrt(1-A_t) eps: (B,...), (B,...), (B,) -> (B,...), float64 where x_0 is."""
+        """x_t = sqrt(A_t) x_0 + sqrt(1-A_t) eps: (B,...), (B,...), (B,) or a map -> (B,...).
+
+        float64 where x_0 is.
+        """
         dtype = working_dtype(x0)
         return self.alpha(t, x0.ndim, dtype) * x0 + self.sigma(t, x0.ndim, dtype) * eps
 
     def posterior_mean(self, x0: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
-        """C1 x_0 + C2 x_t, the mean of q(x_{t-1} | x_t, x_0): (B,...), (B,...), (B,) -> (B,...).
+        """C1 x_0 + C2 x_t, the mean of q(x_{t-1} | x_t, x_0): (B,...), (B,...), (B,) or a map -> (B,...).
 
         float64 where x_t is.
         """

@@ -20,7 +20,7 @@ class Step:
         denoiser: the model, with its schedule and prediction.
         x0: (b,C,H,W) clean images.
         eps: (b,C,H,W) their noise.
-        t: (b,) int64 timesteps.
+        t: (b,) int64 timesteps, or a map of them.
         cond: name -> (b,...) the network's conditions.
         x_t: (b,C,H,W) noisy images, in the coordinates of the schedule's path.
         out: (b,heads*C,H,W) the network's output without the channels of the variance.

@@ -71,6 +71,7 @@ class AnySizeUNet(UNet):
         """As `UNet`. Zeros are what the convolutions see outside the image anyway."""
         if not any(self.padding):
             return super().forward(x, t, label)
+        t = t if t.ndim == 1 else F.pad(t.float(), self.padding * 2, mode="replicate")
         out = super().forward(F.pad(x, self.padding * 2), t, label)
         return F.pad(out, [-n for n in self.padding * 2])  # a copy: FSDP warns of a network whose output is a view
 

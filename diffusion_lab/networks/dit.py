@@ -63,12 +63,17 @@ def norm(x: Tensor) -> Tensor:
 
 
 def modulate(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
-    """norm(x) (1 + scale) + shift: (B,L,D), (B,D), (B,D) -> (B,L,D)."""
-    return norm(x) * (1 + scale[:, None]) + shift[:, None]
+    """norm(x) (1 + scale) + shift: (B,L,D), and (B,1,D) or (B,L,D) each -> (B,L,D)."""
+    return norm(x) * (1 + scale) + shift
+
+
+def of_tokens(c: Tensor) -> Tensor:
+    """(B,n) of all tokens -> (B,1,n); (B,L,n), of each token, stays."""
+    return c if c.ndim == 3 else c[:, None]
 
 
 class DiTBlock(nn.Module):
-    """Transformer block with adaptive layer norm: (B,L,D), (B,D) -> (B,L,D).
+    """Transformer block with adaptive layer norm: (B,L,D), (B,D) or with a map of times (B,L,D) -> (B,L,D).
 
         (shift_1, scale_1, gate_1, shift_2, scale_2, gate_2) = Linear(c)
         h = x + gate_1 attention(norm(x) (1 + scale_1) + shift_1)
@@ -89,14 +94,14 @@ class DiTBlock(nn.Module):
         self.modulation = nn.Linear(dim, 6 * dim)
 
     def forward(self, x: Tensor, c: Tensor) -> Tensor:
-        shift_1, scale_1, gate_1, shift_2, scale_2, gate_2 = self.modulation(c).chunk(6, dim=1)
-        h = x + gate_1[:, None] * self.attention(modulate(x, shift_1, scale_1))
+        shift_1, scale_1, gate_1, shift_2, scale_2, gate_2 = of_tokens(self.modulation(c)).chunk(6, dim=-1)
+        h = x + gate_1 * self.attention(modulate(x, shift_1, scale_1))
         inner = F.gelu(self.hidden(modulate(h, shift_2, scale_2)), approximate="tanh")
-        return h + gate_2[:, None] * self.out(inner)
+        return h + gate_2 * self.out(inner)
 
 
 class LastLayer(nn.Module):
-    """Linear(norm(x) (1 + scale) + shift), (shift, scale) = Linear(c): (B,L,D), (B,D) -> (B,L,features)."""
+    """Linear(norm(x) (1 + scale) + shift), (shift, scale) = Linear(c): (B,L,D), c of `DiTBlock` -> (B,L,features)."""
 
     def __init__(self, dim: int, features: int) -> None:
         super().__init__()
@@ -104,7 +109,7 @@ class LastLayer(nn.Module):
         self.modulation = nn.Linear(dim, 2 * dim)
 
     def forward(self, x: Tensor, c: Tensor) -> Tensor:
-        shift, scale = self.modulation(c).chunk(2, dim=1)
+        shift, scale = of_tokens(self.modulation(c)).chunk(2, dim=-1)
         return in_full_precision(self.out, modulate(x, shift, scale))
 
 
@@ -143,6 +148,7 @@ class DiT(nn.Module):
         ValueError: an argument outside its range, named with its value and the cure.
     """
 
+    takes_time_map = True
     position: Tensor
 
     def __init__(
@@ -176,7 +182,9 @@ class DiT(nn.Module):
         self._start()
 
     def forward(self, x: Tensor, t: Tensor, label: Tensor | None = None) -> Tensor:
-        """x (B,in_channels,H,W), t (B,) integers or reals, label (B,) in 0..num_classes-1 -> (B,out_channels,H,W)."""
+        """x (B,in_channels,H,W), t (B,) integers or reals, label (B,) in 0..num_classes-1 -> (B,out_channels,H,W).
+
+        t may be a map (B,1,H,W): each token has the mean time of its patch."""
         c = self._condition(t, label)
         h = in_full_precision(self.patches, x).flatten(2).transpose(1, 2) + self.position
         for block in self.blocks:
@@ -217,11 +225,13 @@ class DiT(nn.Module):
         return ForDiffusers("DiTTransformer2DModel", arguments, renamed(pairs) | tensors, ADJUSTMENT, needs_label=True)
 
     def _condition(self, t: Tensor, label: Tensor | None) -> Tensor:
-        """c (B,D)."""
+        """c (B,D), or (B,L,D) of a map."""
         check_label(label, self.label)
-        features = cos_sin_embedding(t, TIME_FEATURES).to(self.patches.weight.dtype)
-        c = self.time(features)
-        return F.silu(c if self.label is None else c + self.label(label))
+        tokens = t if t.ndim == 1 else F.avg_pool2d(t.float(), self.patch_size).flatten(1)
+        features = cos_sin_embedding(tokens.flatten(), TIME_FEATURES).to(self.patches.weight.dtype)
+        c = self.time(features).unflatten(0, tokens.shape)
+        e = None if self.label is None else self.label(label)
+        return F.silu(c if e is None else c + (e if t.ndim == 1 else e[:, None]))
 
     def _start(self) -> None:
         for module in self.modules():

@@ -82,7 +82,7 @@ def linear(in_features: int, out_features: int) -> nn.Linear:
 
 
 class TimeEmbedding(nn.Module):
-    """affine(SiLU(affine(waves(t)))): (B,) -> (B,E).
+    """affine(SiLU(affine(waves(t)))): (B,) -> (B,E), or of a map (B,1,H,W) -> (B,E,H,W).
 
     Args:
         dim: of the waves.
@@ -104,8 +104,9 @@ class TimeEmbedding(nn.Module):
         self.out = affine(features, features)
 
     def forward(self, t: Tensor) -> Tensor:
-        waves = self.waves(t, self.dim).to(self.hidden.weight.dtype)
-        return self.out(F.silu(self.hidden(waves)))
+        waves = self.waves(t.flatten(), self.dim).to(self.hidden.weight.dtype)
+        e = self.out(F.silu(self.hidden(waves)))
+        return e if t.ndim == 1 else e.unflatten(0, (len(t), *t.shape[2:])).movedim(-1, 1)
 
 
 class ResBlock(nn.Module):
@@ -113,6 +114,8 @@ class ResBlock(nn.Module):
 
         h = conv(SiLU(norm(x))) + Linear(e)
         out = skip(x) + conv_near_zero(dropout(SiLU(norm(h))))
+
+    e may be a map (B,E,H',W'), H' a multiple of H: each pixel of h has the mean of e over those that it stands for.
 
     Args:
         in_channels: of x.
@@ -132,8 +135,13 @@ class ResBlock(nn.Module):
         self.skip = nn.Identity() if in_channels == out_channels else conv(in_channels, out_channels, 1)
 
     def forward(self, x: Tensor, e: Tensor) -> Tensor:
-        h = self.conv1(F.silu(self.norm1(x))) + self.shift(e)[:, :, None, None]
+        h = self.conv1(F.silu(self.norm1(x))) + self._shift(e, x)
         return self.skip(x) + self.conv2(self.dropout(F.silu(self.norm2(h))))
+
+    def _shift(self, e: Tensor, x: Tensor) -> Tensor:
+        if e.ndim == 2:
+            return self.shift(e)[:, :, None, None]
+        return self.shift(F.avg_pool2d(e, e.shape[-1] // x.shape[-1]).movedim(1, -1)).movedim(-1, 1)
 
 
 class Attention(nn.Module):

@@ -74,14 +74,19 @@ class UNetPlan(nn.Module):
     conv_out: nn.Conv2d
 
     def forward(self, x: Tensor, t: Tensor, label: Tensor | None = None) -> Tensor:
-        """x (B,in_channels,H,W), t (B,) timesteps, label (B,) int64 in 0..num_classes-1 -> (B,out_channels,H,W)."""
+        """x (B,in_channels,H,W), t (B,) timesteps, label (B,) int64 in 0..num_classes-1 -> (B,out_channels,H,W).
+
+        Where the blocks take a map of times (`takes_time_map`), t may be (B,1,H,W)."""
         h = self.run_blocks(to_autocast_type(in_full_precision(self.conv_in, x)), F.silu(self._embed(t, label)))
         return in_full_precision(self.conv_out, F.silu(self.norm_out(h)))
 
     def _embed(self, t: Tensor, label: Tensor | None) -> Tensor:
-        """(B,E): time, plus class as in Dhariwal and Nichol (2021)."""
+        """(B,E), or (B,E,H,W) of a map: time, plus class as in Dhariwal and Nichol (2021)."""
         check_label(label, self.label)
-        return self.time(t) if self.label is None else self.time(t) + self.label(label)
+        if self.label is None:
+            return self.time(t)
+        e = self.label(label)
+        return self.time(t) + (e if t.ndim == 1 else e[:, :, None, None])
 
     def lay(
         self, layers: Layers, first: int, widths: Sequence[int], attends: Sequence[bool], num_res_blocks: int

@@ -62,6 +62,8 @@ class UNet(UNetPlan):
         ValueError: an argument outside its range, named with its value and the cure.
     """
 
+    takes_time_map = True
+
     def __init__(
         self,
         in_channels: int,

@@ -19,6 +19,7 @@ from torch import nn
 from diffusion_lab.averaging import Name
 from diffusion_lab.data import Conditions, ImageDataModule
 from diffusion_lab.diffusion import Denoiser
+from diffusion_lab.diffusion.time_map import takes_time_map
 from diffusion_lab.networks import AdversarialNetworks
 from diffusion_lab.networks.checks import keywords
 from diffusion_lab.solvers import Solver
@@ -126,6 +127,7 @@ class DiffusionModel(ModelKind):
     generates: ClassVar[type[Denoiser]] = Denoiser
     prefix = "denoiser."
     parts = ("schedule", "prediction", "variance", "preconditioning", "time")
+    time_maps: ClassVar[bool] = False  # whether its step draws a map of times
 
     def faults(self, network: nn.Module, data: ImageDataModule) -> Iterator[str]:
         if isinstance(network, AdversarialNetworks):
@@ -135,6 +137,11 @@ class DiffusionModel(ModelKind):
             )
         else:
             yield from condition_faults(network, data.conditions)
+            if self.time_maps and not takes_time_map(network):
+                yield (
+                    f"network={type(network).__name__} must take a map of times with model={type(self).__name__}, and "
+                    "does not say takes_time_map = True; use network=unet_any or dit_tiny"
+                )
 
     def out_channels(self, channels: int, parts: Parts) -> int:
         return channels * (parts["prediction"].heads + parts["variance"].channels)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from diffusion_lab.auxiliary import Auxiliary
 from diffusion_lab.data.own_batches import OwnBatches
 from diffusion_lab.diffusion import Denoiser, Step, TrainingNoise, Weighting
+from diffusion_lab.diffusion.time_map import means_of
 from diffusion_lab.distributed import gather_rows
 from diffusion_lab.failure import WrongResult
 from diffusion_lab.optimizers import Weights
@@ -39,8 +40,8 @@ class Pairs:
     Attributes:
         x0: (b,C,H,W) clean images.
         eps: (b,C,H,W) the noise of each, which the target is made of.
-        t: (b,) int64 timesteps.
-        weight: (b,) of the draw.
+        t: (b,) int64 timesteps, or a map of them, broadcastable to (b,1,H,W).
+        weight: (b,) of the draw; with a map (N,), of its N = b H W positions.
         cond: name -> (b,...) the network's conditions.
         at_input: (b,C,H,W) the noise in x_t, where a coupling has another there; None for `eps`.
     """
@@ -55,12 +56,12 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Losses:
-    """What a step computes of its rows.
+    """What a step computes of its N = b rows; with a map of times, of its N = b H W positions, row by row.
 
     Attributes:
-        loss: (b,) what is logged as train/loss, and what samplers learn from.
-        objective: (b,) what is differentiated, before the draw's weight.
-        errors: (b,E) what a prediction of several heads tracks; None without them.
+        loss: (N,) what is logged as train/loss, and what samplers learn from.
+        objective: (N,) what is differentiated, before the draw's weight.
+        errors: (N,E) what a prediction of several heads tracks; None without them.
         x_t: (b,C,H,W) noisy images; only for auxiliary losses.
         out: (b,heads*C,H,W) the network's output at them; only for auxiliary losses.
     """
@@ -83,6 +84,9 @@ class DiffusionModule(RunModule):
 
     Timesteps come from the attribute `draw_timesteps`, which is uniform until a callback replaces it, so the module
     trains and loads without any callback.
+
+    Where `pair` gives a map of times, each position is a row of its own to prediction, weighting and `total`; records
+    and logs have the means of each image.
 
     Args:
         denoiser: network, noise schedule, prediction and reverse variance.
@@ -221,11 +225,11 @@ class DiffusionModule(RunModule):
         record = StepRecord(
             x0,
             cond,
-            pairs.t,
-            losses.loss.detach(),
-            losses.objective.detach(),
-            losses.errors,
-            weight=pairs.weight.detach(),
+            means_of(pairs.t.flatten(), len(x0)),
+            means_of(losses.loss.detach(), len(x0)),
+            means_of(losses.objective.detach(), len(x0)),
+            None if losses.errors is None else means_of(losses.errors, len(x0)),
+            weight=means_of(pairs.weight.detach(), len(x0)),
             auxiliary={name: rows.detach() for name, rows in added.items()},
             index=self._index,
         )

@@ -17,11 +17,11 @@ from diffusion_lab.auxiliary import Auxiliary
 from diffusion_lab.callbacks import AnnealingCallback, HeadTracking, TimestepSampling, WeightNormalization
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.data import Conditions, ImageDataModule, ImageSource
-from diffusion_lab.diffusion import TrainingNoise
+from diffusion_lab.diffusion import Prediction, TrainingNoise, Weighting
 from diffusion_lab.metrics import Metric
 from diffusion_lab.runs.trained_run import TrainedRun
 from diffusion_lab.solvers import Solver
-from diffusion_lab.timesteps import Uniform
+from diffusion_lab.timesteps import TimestepSampler, Uniform
 from diffusion_lab.training import ModelKind, RunModule
 from diffusion_lab.training.auxiliary_losses import accumulation_fault, layer_fault
 
@@ -93,6 +93,25 @@ def layer_faults(network: nn.Module, losses: Mapping[str, Auxiliary]) -> Iterato
         for layer in loss.layers:
             if fault := layer_fault(network, layer):
                 yield f"{path}.{fault}"
+
+
+def time_map_faults(kind: type[ModelKind], parts: Mapping[str, Any]) -> Iterator[str]:
+    """With a map of times an image has no timestep of its own, of which its loss would tell a part anything."""
+    if not getattr(kind, "time_maps", False):
+        return
+    for group, base, cure in (
+        ("sampler", TimestepSampler, "uniform"),
+        ("weighting", Weighting, "unit"),
+        ("prediction", Prediction, "v"),
+    ):
+        found = [part for part in getattr(parts.get(group), "modules", list)() if isinstance(part, base)]
+        if base is TimestepSampler:  # one around others observes for these
+            found = [part for part in found if not any(isinstance(child, base) for child in part.children())]
+        if any(type(part).observe is not base.observe or getattr(part, "uses_record", False) for part in found):
+            yield (
+                f"{group}={type(parts[group]).__name__} must not depend on the rows of an update with "
+                f"model={kind.__name__}, whose images have a timestep for each position; use {group}={cure}"
+            )
 
 
 def missing_callbacks(parts: Mapping[str, Any], callbacks: Iterable[Any]) -> Iterator[str]:

@@ -22,6 +22,7 @@ from diffusion_lab.cli.checks.compatibility import (
     order_fault,
     other_images,
     sharding_faults,
+    time_map_faults,
     typed,
     unfit_callbacks,
     unfit_metrics,
@@ -83,6 +84,7 @@ class _PartsCheck(MethodCheck):
             self.say(metric_fault(self.cfg, self.objects["metrics"], data, beside))
         self.say(*deleted_faults(self.cfg, typed()))
         self.say(coupling_fault(self.cfg, self.objects.get("coupling")))
+        self.say(*time_map_faults(kind, self.objects))
         self._losses = {path: self.objects[path] for path in auxiliary if path in self.objects}
         self.say(*accumulation_faults(self.cfg, self._losses))
         self._check_optimizer()
