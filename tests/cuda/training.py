@@ -46,16 +46,19 @@ SMALLER = {"points": 3, "images": 8}  # of a sampler that measures: each is a ba
 class SmallNetwork(nn.Module):
     """One convolution that is told t and the class: what is tested beside the networks needs no more."""
 
+    takes_time_map = True
+
     def __init__(self, in_channels: int, out_channels: int, image_size: int, num_classes: int | None = None) -> None:
         super().__init__()
         self.body, self.time = nn.Conv2d(in_channels, out_channels, 3, padding=1), nn.Linear(1, out_channels)
         self.label = None if num_classes is None else nn.Embedding(num_classes, out_channels)
 
     def forward(self, x: Tensor, t: Tensor, label: Tensor | None = None, **_: Tensor) -> Tensor:
-        shift = self.time(t[:, None].float() / 1000)
+        times = (t if t.ndim > 1 else t[:, None, None, None]).float() / 1000
+        shift = self.time(times.movedim(1, -1)).movedim(-1, 1)
         if self.label is not None and label is not None:
-            shift = shift + self.label(label)
-        return self.body(x) + shift[:, :, None, None]
+            shift = shift + self.label(label)[:, :, None, None]
+        return self.body(x) + shift
 
 
 class Watched(NamedTuple):

@@ -11,10 +11,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
+from diffusion_lab.networks import UNet
 from diffusion_lab.testing import check_weighting
 from diffusion_lab.verdicts import judge
+from tests.auxiliary.small import at, images, module, stepped
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -56,6 +59,15 @@ def test_the_sampler_of_the_guide_is_20_lines_and_its_test_passes(workplace):
 def test_the_weightings_of_the_guide_keep_the_contract(weighting, workplace):
     module, _, name = weighting.partition(".")
     check_weighting(getattr(importlib.import_module(module), name))
+
+
+def test_the_step_of_the_guide_with_times_of_positions(workplace):
+    of = at(module(UNet(1, 1, 4, 8, [1, 2], 1, [], 0.0), importlib.import_module("lower").LowerStep), 0)
+    t = of.pair(images(), {}).t
+    assert (t[:, :, :2] == t[:, :, 2:] // 10).all() and t.unique().numel() > 3
+    of._draws = None, 0  # the same draw again
+    record = stepped(of)["record"]
+    assert record.loss.shape == (6,) and torch.equal(record.t, t.flatten(1).double().mean(1).round().long())
 
 
 def test_the_guides_have_parts_of_each_kind():
