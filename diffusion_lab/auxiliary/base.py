@@ -11,7 +11,7 @@ the checkpoint, but not in the averages, which are of the model alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -55,6 +55,19 @@ class Auxiliary(nn.Module):
     def rows(self, step: Step) -> Tensor:
         """The loss of each row: -> (b,)."""
         raise NotImplementedError
+
+    def check(self, shape: tuple[int, int, int]) -> None:
+        """Called before training with the (C,H,W) of an image: raise ValueError or FileNotFoundError if the loss cannot
+        be used with such images, or lacks a file. By default nothing."""
+
+    def build(self, features: Mapping[str, Tensor], x0: Tensor) -> None:
+        """Called once before training, to make weights of the loss whose shapes follow from the layers': by default
+        nothing.
+
+        Args:
+            features: name of a layer -> what it returns for one image, (1,...) on the meta device.
+            x0: (1,C,H,W) an image of zeros.
+        """
 
     def weight_at(self, step: int) -> float:
         """lambda after `step` optimizer steps."""

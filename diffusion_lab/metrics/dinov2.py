@@ -154,8 +154,17 @@ class _Network(nn.Module):
         self.register_buffer("std", torch.tensor(STD).view(3, 1, 1))
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        features = self.transformer((as_pillow(images) / 255 - self.mean) / self.std)
+        features = self.transformer(self._scaled(images))
         return features, features.new_zeros(len(features), 0)
+
+    def maps(self, images: Tensor) -> Tensor:
+        """The patches' tokens after the last norm: (n,3,H,W) -> (n,D,16,16)."""
+        transformer: Any = self.transformer
+        tokens = transformer.forward_features(self._scaled(images))[:, 1:]
+        return tokens.transpose(1, 2).unflatten(2, (SIZE // PATCH, SIZE // PATCH))
+
+    def _scaled(self, images: Tensor) -> Tensor:
+        return (as_pillow(images) / 255 - self.mean) / self.std
 
 
 def as_pillow(images: Tensor) -> Tensor:

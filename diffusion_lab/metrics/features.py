@@ -18,11 +18,11 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from hashlib import file_digest
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -44,7 +44,8 @@ class FeatureExtractor(nn.Module, ABC):
     """A frozen network from uint8 images to `Features`, loaded at its first use.
 
     A subclass defines `name`, `feature_dim`, `channels`, `preprocessing`, `weights_file()` and `load()`,
-    `image_size` if it takes only one, and `has_classes = False` without logits.
+    `image_size` if it takes only one, and `has_classes = False` without logits. Its network may have a method
+    `maps(images)`, features by place (N,D,h,w).
 
     Attributes:
         image_size: H = W of the images in pixels; None: any size, because the network resizes.
@@ -116,6 +117,18 @@ class FeatureExtractor(nn.Module, ABC):
         Raises:
             ValueError: another dtype (a float image in [0, 1] would be black), number of channels or size.
         """
+        outputs = self._parts(images, self._network[0])
+        # Copies, which are ordinary tensors outside inference mode.
+        features, logits = (torch.cat(parts).float() for parts in zip(*outputs, strict=True))
+        return Features(features, logits)
+
+    def maps(self, images: Tensor) -> Tensor | None:
+        """Features by place: (N,C,H,W) uint8 -> (N,D,h,w) float32; None if the network has no method `maps`."""
+        maps = getattr(self._network[0], "maps", None)
+        return None if maps is None else torch.cat(self._parts(images, maps)).float()
+
+    def _parts(self, images: Tensor, function: Callable[[Tensor], Any]) -> list[Any]:
+        """Of each part of the images."""
         if images.dtype != torch.uint8 or images.ndim != 4 or not self.takes(tuple(images.shape[1:])):
             wanted = ",".join(map(str, ("N", *self.input_shape)))
             raise ValueError(
@@ -124,11 +137,8 @@ class FeatureExtractor(nn.Module, ABC):
             )
         # Training may run in bfloat16; features of that precision would shift every distance.
         with torch.autocast(images.device.type, enabled=False), torch.inference_mode():
-            network = self._network[0].to(images.device)
-            outputs = [network(part) for part in images.split(self.batch_size)]
-        # Copies, which are ordinary tensors outside inference mode.
-        features, logits = (torch.cat(parts).float() for parts in zip(*outputs, strict=True))
-        return Features(features, logits)
+            self._network[0].to(images.device)
+            return [function(part) for part in images.split(self.batch_size)]
 
 
 class ClassifierFeatures(FeatureExtractor):
@@ -252,12 +262,16 @@ class SmallClassifier(nn.Module):
     ) -> None:
         super().__init__()
         side = math.ceil(image_size / stride) // 4
-        self.trunk = nn.Sequential(
+        convolutions = [
             *_convolution(channels, width, stride),
             nn.MaxPool2d(2),
             *_convolution(width, 2 * width),
             nn.MaxPool2d(2),
             *_convolution(2 * width, 2 * width),
+        ]
+        self.convolutions = len(convolutions)
+        self.trunk = nn.Sequential(
+            *convolutions,
             nn.Flatten(),
             nn.Linear(2 * width * side**2, feature_dim, bias=False),
             nn.BatchNorm1d(feature_dim),
@@ -268,8 +282,15 @@ class SmallClassifier(nn.Module):
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """images (N,C,H,W), 0..255 of any dtype -> features (N,D), logits (N,K)."""
-        features = self.trunk(images.to(self.head.weight.dtype) / 127.5 - 1.0)
+        features = self.trunk(self._scaled(images))
         return features, self.head(self.dropout(features))
+
+    def maps(self, images: Tensor) -> Tensor:
+        """The last convolution's features: images (N,C,H,W), 0..255 of any dtype -> (N,2 width,h,w)."""
+        return self.trunk[: self.convolutions](self._scaled(images))
+
+    def _scaled(self, images: Tensor) -> Tensor:
+        return images.to(self.head.weight.dtype) / 127.5 - 1.0
 
 
 def _convolution(inputs: int, outputs: int, stride: int = 1) -> list[nn.Module]:

@@ -70,7 +70,11 @@ class OwnFeatures(FeatureExtractor):
     @property
     def data(self) -> ImageDataModule:
         """The data set."""
-        assert self._data is not None, "ImageDataModule calls of_data"
+        if self._data is None:
+            raise ValueError(
+                "_target_=OwnFeatures must be the extractor of the data set from which it is trained; use "
+                "features=own, and ${dataset.features} elsewhere"
+            )
         return self._data
 
     @property
@@ -227,6 +231,9 @@ class _Judge(nn.Module):
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         features, logits = self.network(at_most(images))
         return features, logits if self.has_classes else logits[:, :0]
+
+    def maps(self, images: Tensor) -> Tensor:
+        return self.network.maps(at_most(images))
 
 
 @contextmanager

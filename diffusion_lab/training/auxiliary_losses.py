@@ -6,12 +6,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from diffusion_lab.arguments import check_made, nearest
 from diffusion_lab.auxiliary import Auxiliary
 from diffusion_lab.diffusion import Step
 from diffusion_lab.failure import Failure, WrongResult
+from diffusion_lab.streams import Streams
 from diffusion_lab.training.sharded import local
 
 SHOWN = 8  # layers named in a message
@@ -82,6 +85,28 @@ class AuxiliaryLosses(nn.ModuleDict):
         """One sentence for each loss that cannot be computed of so many microbatches."""
         found = [accumulation_fault(f"auxiliary.{name}", loss, accumulate) for name, loss in self.losses.items()]
         return [fault for fault in found if fault]
+
+    @property
+    def unbuilt(self) -> dict[str, Auxiliary]:
+        """Those that must be given what their layers return, in `build`, before training."""
+        return {name: loss for name, loss in self.losses.items() if type(loss).build is not Auxiliary.build}
+
+    def build(self, network: nn.Module, x0: Tensor, cond: Mapping[str, Tensor], streams: Streams) -> None:
+        """Let the `unbuilt` losses make the weights whose shapes follow from the layers', by one image with conditions.
+
+        The network is called on the meta device, which costs nothing, and a loss's weights are a function of the seed
+        and its name.
+        """
+        weights = {name: value.to("meta") for name, value in (*network.named_parameters(), *network.named_buffers())}
+        t, training = torch.zeros(len(x0), dtype=torch.int64, device="meta"), network.training
+        with self.watching(), torch.no_grad():
+            meta = {name: value.to("meta") for name, value in cond.items()}
+            functional_call(network.eval(), weights, (x0.to("meta"), t), meta)
+        network.train(training)
+        with torch.random.fork_rng(devices=[]):
+            for name, loss in self.unbuilt.items():
+                torch.manual_seed(streams.key(f"init-{name}"))
+                loss.build(self.features, x0)
 
     def watching(self) -> AbstractContextManager[None]:
         """Keep the results of the network's calls inside."""

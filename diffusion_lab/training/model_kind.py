@@ -160,7 +160,11 @@ class DiffusionModel(ModelKind):
         """What Lightning trains; `more` are further arguments of `trains`."""
         weighting, optimizer, coupling = (parts[name] for name in ("weighting", "optimizer", "coupling"))
         auxiliary = {name: loss for name, loss in (parts["auxiliary"] or {}).items() if loss is not None}
-        return self.trains(whole, weighting, optimizer, streams, coupling, auxiliary, **more)
+        module = self.trains(whole, weighting, optimizer, streams, coupling, auxiliary, **more)
+        if module.auxiliary.unbuilt:
+            x0, cond = parts["dataset"].conditions.blank(1)
+            module.auxiliary.build(whole.network, x0, cond, streams)
+        return module
 
     def trained(
         self,

@@ -90,7 +90,10 @@ ALLOWED = [
     _allowed("callbacks/evaluation.py:Validation.evaluate", READ, EVALUATION, "the loss"),
     _allowed("callbacks/evaluation.py:Validation.evaluate", TO_HOST, EVALUATION, "the loss by bin"),
     _allowed(
-        "metrics/features.py:FeatureExtractor.forward", TO_DEVICE, EVALUATION, "the extractor's weights, the first time"
+        "metrics/features.py:FeatureExtractor._parts",
+        TO_DEVICE,
+        EVALUATION,
+        "the extractor's weights, the first time",
     ),
     _allowed("metrics/features.py:features_of", TO_DEVICE, EVALUATION, "images"),
     _allowed("metrics/evaluation.py:_batch", TO_DEVICE, EVALUATION, "samples"),

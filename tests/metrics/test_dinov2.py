@@ -145,6 +145,16 @@ def test_the_position_table_is_resized_by_metas_factor():
     assert module.resized_positions(found, 16) is found  # a table of the right size stays
 
 
+def test_the_maps_are_the_patches_after_the_norm(extractor):
+    """As timm gives them, by place."""
+    images, network = some(3), extractor._network[0]
+    scaled = (module.as_pillow(images) / 255 - network.mean) / network.std
+    (wanted,) = network.transformer.forward_intermediates(scaled, 1, norm=True, intermediates_only=True)
+    maps = extractor.maps(images)
+    assert maps.shape == (3, WIDTH, 16, 16) and torch.allclose(maps, wanted, atol=1e-5)
+    assert maps.std() > 0.1 and not torch.allclose(maps, wanted.transpose(2, 3), atol=1e-5)
+
+
 def test_a_batch_and_a_second_time_change_nothing(extractor, weights):
     images = some(20)
     first = extract(extractor, images, batch_size=20).features

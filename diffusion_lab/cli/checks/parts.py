@@ -155,8 +155,11 @@ class _PartsCheck(MethodCheck):
     def _check_data(self, world_size: int) -> None:
         """Check the data set, its agreement with the network, and the reference of the metrics."""
         data, objects = self.objects["dataset"], self.objects
+        known = len(self.errors)
         self.attempt("dataset", data.check, world_size)
         self.say(order_fault(self.cfg, data))
+        for path, loss in self._losses.items() if len(self.errors) == known else ():
+            self.attempt(path, loss.check, data.shape)
         solver = objects.get("solver")
         if solver is not None:
             self.attempt("dataset.source", lambda: self.say(clip_fault(solver, data.source)))
