@@ -1,4 +1,4 @@
-"""Writes a page for every method, sampler, weighting, prediction, schedule and solver: `docs/options/GROUP/NAME.md`.
+"""Writes a page for every option of the groups of parts: `docs/options/GROUP/NAME.md`.
 
     python -m experiments.option_pages            write the stale ones, with a new option's figure (`make pages`)
     python -m experiments.option_pages --check    name the stale ones; exit code 1 if there are any
@@ -9,8 +9,11 @@ what changes that (`option_figures`); and what was measured, from the committed 
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from diffusion_lab.cli.conf_folder import conf_dir
@@ -21,7 +24,6 @@ from diffusion_lab.cli.options.text import commands
 from experiments.option_measured import measured
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "options"
-GROUPS = ("method", "sampler", "weighting", "prediction", "schedule", "solver")
 DRAWN = ("sampler", "weighting")  # they change which noise is trained on, alone
 
 
@@ -40,22 +42,36 @@ def pages() -> Iterator[tuple[Path, str]]:
     """Every page's path and text."""
     folders = [conf_dir()]
     yield FOLDER / "README.md", _overview(folders)
-    for group in GROUPS:
-        names = files.options(group, folders)
-        found = {name: described(group, name, folders) for name in names}
+    for group in groups():
+        found = {name: described(group, name, folders) for name in files.options(group, folders)}
         yield FOLDER / group / "README.md", _index(group, found, files.default(group, folders))
         for name, one in found.items():
             yield FOLDER / group / f"{name}.md", _page(one)
 
 
+@cache
+def groups() -> tuple[str, ...]:
+    """The groups with pages: those of which every option builds a part, or sets parts of other groups.
+
+    Experiments and tables, whose folders are papers, are described by their studies."""
+    folders = [conf_dir()]
+
+    def of_parts(group: str) -> bool:
+        options = [files.read_option(group, name, folders) for name in files.options(group, folders)]
+        return all(option.target or option.inside or option.sets for option in options)
+
+    return tuple(group for group in ABOUT if not files.of_presets(group) and of_parts(group))
+
+
 def _overview(folders: list[Path]) -> str:
     pages = [
-        f"| [{group}]({group}/README.md) | {ABOUT[group]} | {len(files.options(group, folders))} |" for group in GROUPS
+        f"| [{group}]({group}/README.md) | {_cell(ABOUT[group])} | {len(files.options(group, folders))} |"
+        for group in groups()
     ]
     others = [
         f"| {group} | {_cell(about)} | {', '.join(found)} |"
         for group, about in ABOUT.items()
-        if group not in GROUPS and (found := files.options(group, folders))
+        if group not in groups() and (found := files.options(group, folders))
     ]
     parts = [
         "# Options",
@@ -94,7 +110,7 @@ def _page(one: Described) -> str:
         parts += ["## What it does", *body]
     if found := measured(option.group, option.name):
         parts += ["## What we measured", found]
-    sets = [_linked(group, name) for group, name in option.sets.items() if group != "base"]
+    sets = [_linked(option.group, group, name) for group, name in option.sets.items() if group != "base"]
     if sets:
         parts += ["## What it sets", f"{', '.join(sets)}; formula and keys are on their pages."]
     keys = [key for key in one.settings if key.default != "{...}"]
@@ -109,9 +125,11 @@ def _page(one: Described) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _linked(group: str, name: str) -> str:
-    """`group=name`, with a link to its page if it has one."""
-    return f"[`{group}={name}`](../{group}/{name}.md)" if group in GROUPS else f"`{group}={name}`"
+def _linked(here: str, group: str, name: str) -> str:
+    """`group=name`, with a link from a page of the group `here` to its page if it has one."""
+    page = FOLDER / group / f"{name}.md"
+    linked = group in groups() and name != "null"
+    return f"[`{group}={name}`]({os.path.relpath(page, FOLDER / here)})" if linked else f"`{group}={name}`"
 
 
 def _text(one: Described) -> tuple[list[str], list[str]]:
@@ -124,11 +142,16 @@ def _text(one: Described) -> tuple[list[str], list[str]]:
 
 def _flow(paragraph: str) -> str:
     """A paragraph in one line; a formula stays as it is written."""
-    return paragraph if paragraph.startswith("    ") else " ".join(paragraph.split()).replace("<", "&lt;")
+    return paragraph if paragraph.startswith("    ") else _escaped(" ".join(paragraph.split()))
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;")
+    return _escaped(text.replace("|", "\\|"))
+
+
+def _escaped(text: str) -> str:
+    """Without what a browser would read as a tag; in code it does not."""
+    return re.sub(r"`[^`]*`|<", lambda found: "&lt;" if found[0] == "<" else found[0], text)
 
 
 def _made() -> str:

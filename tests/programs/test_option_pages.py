@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from diffusion_lab.cli.checks.nodes import KINDS
 from experiments import crossed, crossed_page, option_figures, option_measured, option_pages
 
 
@@ -16,9 +17,16 @@ def test_no_page_is_stale() -> None:
     assert stale == [], "`make test-quick` writes them when it fails, and so does `make pages`; read and commit them"
 
 
-def test_every_option_of_the_groups_has_a_page_and_every_picture_is_shown() -> None:
-    written = {path: path.read_text() for path in option_pages.FOLDER.glob("*/*.md")}
-    assert len(written) > 80 and {path.parent.name for path in written} == set(option_pages.GROUPS)
+def test_every_part_of_a_run_has_a_page_and_every_picture_is_shown() -> None:
+    written = {path: path.read_text() for path in option_pages.FOLDER.glob("*/**/*.md")}
+    with_pages = {path.parent.relative_to(option_pages.FOLDER).as_posix() for path in written}
+    of_parts = {key.removesuffix(".*") for key in KINDS} - {"dataset.features"}
+    assert len(written) > 200 and with_pages >= {*of_parts, "method", "sampler/distribution"}
+    assert not with_pages & {"experiment", "table", "scale"}
+    links = {
+        (path.parent / name).resolve() for path in written for name in re.findall(r"`\]\(([\w/.]+)\)", written[path])
+    }
+    assert links and links <= written.keys()
     pictures = {path.relative_to(option_pages.FOLDER) for path in option_pages.FOLDER.glob("**/*.svg")}
     shown = {
         (path.parent / name).relative_to(option_pages.FOLDER)

@@ -106,7 +106,7 @@ def described(group: str, name: str, folders: Sequence[Path], modules: Sequence[
         modules: folders with the user's own modules.
     """
     option = files.read_option(group, name, folders)
-    definition, owner = find(option.target, modules), _owner(group, folders)
+    definition, owner = find(option.builds, modules), _owner(group, folders)
     needed = tuple(
         f"{key}.{name}"
         for key, target in option.inside.items()
@@ -118,10 +118,10 @@ def described(group: str, name: str, folders: Sequence[Path], modules: Sequence[
         option,
         definition,
         parse(definition.docstring() if definition else ""),
-        tuple(_settings(option, definition, argument_texts(option, modules), folders)),
+        tuple(_settings(option, definition if option.target else None, argument_texts(option, modules), folders)),
         owner,
         needed,
-        lost(option.target, modules) if definition is None else "",
+        lost(option.builds, modules) if definition is None else "",
         _measures(definition) if definition and group == METRIC else "",
     )
 

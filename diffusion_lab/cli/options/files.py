@@ -58,13 +58,19 @@ class Option:
         """What selects it on the command line."""
         return f"{self.group}={self.name}"
 
+    @property
+    def builds(self) -> str:
+        """The class that it is about: `target`, or that of the one part of a family such as the auxiliary losses."""
+        first, *others = dict.fromkeys(key.name.partition(".")[0] for key in self.keys) or ("",)
+        return self.target or ("" if others else self.inside.get(first, ""))
+
 
 def groups(folders: Sequence[Path]) -> list[str]:
     """Names of all groups, those of train.yaml in its order first, `sampler/distribution` behind `sampler`."""
     named = [entry.group for entry in defaults(folders[0] / "train.yaml") if not entry.overrides]
     found = {_name(path.parent, folder) for folder in folders for path in folder.rglob("*.yaml")} - {"."}
     # Presets lie in folders of papers, experiment=paper/table; those folders are no groups of their own.
-    found = {name.partition("/")[0] if _of_presets(name, folders) else name for name in found}
+    found = {name.partition("/")[0] if of_presets(name) else name for name in found}
     kept = [name for name in found if name.partition("/")[0] not in HIDDEN and not name.endswith("/base")]
     place = {name: number for number, name in enumerate(named)}
     return sorted(kept, key=lambda name: (place.get(name.partition("/")[0], len(place)), name))
@@ -75,7 +81,7 @@ def options(group: str, folders: Sequence[Path]) -> list[str]:
     found = set()
     for folder in folders:
         place = folder / group
-        files = place.rglob("*.yaml") if _of_presets(f"{group}/any", folders) else place.glob("*.yaml")
+        files = place.rglob("*.yaml") if of_presets(group) else place.glob("*.yaml")
         found |= {path.relative_to(place).with_suffix("").as_posix() for path in files}
     return sorted(found)
 
@@ -84,6 +90,11 @@ def default(group: str, folders: Sequence[Path]) -> str:
     """The option that `diffusion-lab train` takes; "" where it takes none."""
     entries = defaults(folders[0] / "train.yaml")
     return next((entry.option or "" for entry in entries if entry.group == group and not entry.overrides), "")
+
+
+def of_presets(name: str) -> bool:
+    """Whether a group, or a folder of a paper in it, is of whole experiments or tables."""
+    return name.partition("/")[0] in ("experiment", "table")
 
 
 def settings(path: Path) -> list[Key]:
@@ -184,8 +195,3 @@ def _comment(lines: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def _name(path: Path, folder: Path) -> str:
     return path.relative_to(folder).as_posix()
-
-
-def _of_presets(name: str, folders: Sequence[Path]) -> bool:
-    """Whether the folder is one of a paper, in a group of whole experiments or tables."""
-    return name.partition("/")[0] in ("experiment", "table")
