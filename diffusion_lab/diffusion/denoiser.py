@@ -160,6 +160,11 @@ class Denoiser(nn.Module):
         out, _ = self._answer(x_t, t, cond)
         return self._estimate(out, x_t, t)
 
+    def answer(self, x_t: Tensor, t: Tensor, **cond: Tensor) -> Tensor:
+        """What the network says of x_t, with the scale of its input and its time: (B,C,H,W), (B,) -> (B,heads*C,H,W),
+        without the channels of the variance."""
+        return self._answer(x_t, t, cond)[0]
+
     def reverse(self, x_t: Tensor, t: Tensor, clip: bool = False, **cond: Tensor) -> Reverse:
         """One ancestral step's distribution: (B,C,H,W), (B,) or a map -> Reverse.
 

@@ -11,12 +11,14 @@ from torch import nn
 from diffusion_lab.diffusion import (
     X0,
     Denoiser,
+    EDMScale,
     Epsilon,
     Estimate,
     FixedLarge,
     FixedSmall,
     LearnedRange,
     MinSNR,
+    PathPosition,
     V,
     extract,
     linear,
@@ -123,6 +125,15 @@ def test_answers_in_low_precision_are_converted_in_float32(batch):
     denoiser = Denoiser(Network(3, torch.bfloat16), linear(), Epsilon(), FixedSmall())
     assert denoiser.loss(x0, eps, t).native.dtype == torch.float32
     assert denoiser.estimate(x0, t).x0.dtype == torch.float32
+
+
+def test_the_answer_is_the_output_that_the_loss_is_of(batch):
+    x0, eps, t = batch
+    network = Network(6)
+    denoiser = Denoiser(network, linear(), V(), LearnedRange(), preconditioning=EDMScale(0.5), time=PathPosition())
+    x_t, out = denoiser.schedule.perturb(x0, eps, t), denoiser.loss(x0, eps, t).out
+    assert out is not None and torch.equal(denoiser.answer(x_t, t), out)
+    assert not torch.equal(out, network.layer(x_t)[:, :3])
 
 
 class Grey(Denoiser):
