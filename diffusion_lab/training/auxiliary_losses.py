@@ -15,6 +15,7 @@ from diffusion_lab.auxiliary import Auxiliary
 from diffusion_lab.diffusion import Step
 from diffusion_lab.failure import Failure, WrongResult
 from diffusion_lab.streams import Streams
+from diffusion_lab.training.run_module import RunModule
 from diffusion_lab.training.sharded import local
 
 SHOWN = 8  # layers named in a message
@@ -32,13 +33,17 @@ def layer_fault(network: nn.Module, name: str) -> str | None:
     )
 
 
-def accumulation_fault(path: str, loss: Auxiliary, accumulate: int) -> str | None:
-    """The message for a loss that compares rows, named by its path, where those of an update are not there at once."""
-    if accumulate == 1 or not loss.of_batch:
+def accumulation_fault(
+    path: str, part: Auxiliary | type[RunModule], accumulate: int, other: str = "null"
+) -> str | None:
+    """The message for a loss or a step that compares rows, named by its path, where those of an update are not there at
+    once; `other` is what could take its place."""
+    if accumulate == 1 or not part.of_batch:
         return None
+    kind = part if isinstance(part, type) else type(part)
     return (
-        f"accumulate={accumulate} must be 1 with {path}={type(loss).__name__}, which compares the rows of the whole "
-        f"batch; use accumulate=1 and more devices, a smaller batch_size, or {path}=null"
+        f"accumulate={accumulate} must be 1 with {path}={kind.__name__}, which compares the rows of the whole batch; "
+        f"use accumulate=1 and more devices, a smaller batch_size, or {path}={other}"
     )
 
 

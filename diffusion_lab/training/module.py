@@ -22,7 +22,7 @@ from diffusion_lab.failure import WrongResult
 from diffusion_lab.optimizers import Weights
 from diffusion_lab.streams import Position, Streams
 from diffusion_lab.timesteps import Context, Draw, StepRecord, Uniform
-from diffusion_lab.training.auxiliary_losses import AuxiliaryLosses
+from diffusion_lab.training.auxiliary_losses import AuxiliaryLosses, accumulation_fault
 from diffusion_lab.training.run_module import RunModule, seed_dropout
 from diffusion_lab.training.validation_loss import ValidationLoss, own_batches
 
@@ -80,7 +80,8 @@ class DiffusionModule(RunModule):
         loss = mean_i  w_i (weighting(l_i) + variance term_i)  +  auxiliary losses
 
     A step is `pair`, what is drawn, `losses`, of each row, and `total`, one number. A subclass overrides what differs
-    in it, and what surrounds it stays: conditions, positions, records, auxiliary losses.
+    in it, and what surrounds it stays: conditions, positions, records, auxiliary losses. One whose losses compare rows
+    sets `of_batch`; with several processes it needs `distributed.gather_rows`.
 
     Timesteps come from the attribute `draw_timesteps`, which is uniform until a callback replaces it, so the module
     trains and loads without any callback.
@@ -182,7 +183,9 @@ class DiffusionModule(RunModule):
                 "use callbacks=[TimestepSampling(sampler)] for another sampler"
             )
         self._find_learning()
-        for fault in self.auxiliary.accumulation_faults(self.trainer.accumulate_grad_batches):
+        accumulate = self.trainer.accumulate_grad_batches
+        own = accumulation_fault("model", type(self), accumulate, "diffusion")
+        for fault in (*([own] if own else []), *self.auxiliary.accumulation_faults(accumulate)):
             raise ValueError(fault)
 
     def _find_learning(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
@@ -54,6 +54,8 @@ class RunModule(LightningModule):
     Args:
         streams: the run's random numbers.
     """
+
+    of_batch: ClassVar[bool] = False  # whether a row's loss depends on other rows; then nothing can be accumulated
 
     # Lightning calls these in every step unless they are None.
     on_train_batch_start: Any = None

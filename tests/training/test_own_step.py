@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from lightning.pytorch import Trainer
 from torch import Tensor
 
 from diffusion_lab.failure import WrongResult
 from diffusion_lab.training import DiffusionModule
+from diffusion_lab.training.auxiliary_losses import accumulation_fault
 from diffusion_lab.training.module import Losses, Pairs
 from tests.auxiliary.small import at, images, module, stepped
 from tests.auxiliary.test_auxiliary import Late
@@ -78,3 +80,20 @@ def test_what_is_given_to_a_step_may_be_replaced() -> None:
 
     of, plain = module(kind=Perturbed), module()
     assert torch.equal(of.pair(images(), {}).eps, plain.noise(images()) + 0.1)
+
+
+class Ranked(DiffusionModule):
+    """Weights by the ranks of the losses in the batch."""
+
+    of_batch = True
+
+
+@pytest.mark.filterwarnings("ignore")  # of Lightning, about its own features
+def test_a_step_that_compares_rows_is_not_accumulated() -> None:
+    said = "accumulate=2 must be 1 with model=Ranked, which compares the rows of the whole batch; use accumulate=1 and"
+    assert str(accumulation_fault("model", Ranked, 2, "diffusion")).startswith(said)
+    assert accumulation_fault("model", Ranked, 1) is accumulation_fault("model", Largest, 2) is None
+    loader = torch.utils.data.DataLoader(list(images()), batch_size=3)  # pyright: ignore[reportArgumentType]
+    trainer = Trainer(accelerator="cpu", accumulate_grad_batches=2, max_steps=1, logger=False, barebones=True)
+    with pytest.raises(ValueError, match=said):
+        trainer.fit(module(kind=Ranked), loader)

@@ -80,8 +80,11 @@ def coupling_fault(cfg: DictConfig, coupling: TrainingNoise | None) -> str | Non
     )
 
 
-def accumulation_faults(cfg: DictConfig, losses: Mapping[str, Auxiliary]) -> Iterator[str]:
-    """The rows of an update must be there at once for a loss that compares them; `losses`: dotted path -> loss."""
+def accumulation_faults(cfg: DictConfig, kind: type[ModelKind], losses: Mapping[str, Auxiliary]) -> Iterator[str]:
+    """The rows of an update must be there at once for a step or a loss that compares them; `losses`: dotted path ->
+    loss."""
+    if fault := accumulation_fault("model", kind.trains, cfg.accumulate, "diffusion"):
+        yield fault
     for path, loss in losses.items():
         if fault := accumulation_fault(path, loss, cfg.accumulate):
             yield fault

@@ -86,7 +86,7 @@ class _PartsCheck(MethodCheck):
         self.say(coupling_fault(self.cfg, self.objects.get("coupling")))
         self.say(*time_map_faults(kind, self.objects))
         self._losses = {path: self.objects[path] for path in auxiliary if path in self.objects}
-        self.say(*accumulation_faults(self.cfg, self._losses))
+        self.say(*accumulation_faults(self.cfg, kind, self._losses))
         self._check_optimizer()
         if "dataset" in self.objects:
             self._check_data(world_size)
