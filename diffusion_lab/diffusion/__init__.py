@@ -59,6 +59,7 @@ from diffusion_lab.diffusion.network_input import (
 )
 from diffusion_lab.diffusion.path import GaussianPath, edm, rectified_flow
 from diffusion_lab.diffusion.prediction import X0, EDMPrediction, Epsilon, Estimate, LossParts, Prediction, V, Velocity
+from diffusion_lab.diffusion.row_losses import Adaptive, PseudoHuber, RowLoss
 from diffusion_lab.diffusion.schedule import NoiseSchedule, extract
 from diffusion_lab.diffusion.schedules import cosine, damped, fdm, laplace, linear, quadratic, sigmoid, sqrt_linear
 from diffusion_lab.diffusion.step import Step
@@ -80,16 +81,16 @@ from diffusion_lab.diffusion.weightings import (
 )
 
 __all__ = [
-    "AverageHead", "BestHead", "Bound", "CombinedPrediction", "ConstantEps", "ConstantV", "ConstantX0", "Coupling",
-    "Debiased", "Denoiser", "EDM", "EDMPrediction", "EDMScale", "EpsSpace", "Epsilon", "Estimate", "FDMScale",
-    "FDMWarmup", "FixedLarge", "FixedSmall", "GateHead", "GaussianPath", "GenerationHead", "Granularity", "Guidance",
-    "HEADS", "HardMin", "HeadErrors", "Immiscible", "InputPerturbation", "LearnedGate", "LearnedRange",
-    "LeastSquaresHead", "LogNoise", "Loss", "MaxSNR", "MeanOfHeads", "MinSNR", "MinibatchOT", "MixedPrediction",
-    "NativeSpace", "NetworkTime", "NoiseSchedule", "Offset", "P2", "LossParts", "PathPosition", "PerBatch", "PerBin",
-    "PerPixel", "PerSample", "Plain", "Preconditioning", "Prediction", "PreservingScale", "Reduction", "Reverse",
-    "SNRHead", "SoftMin", "SoftMinSNR", "Space", "Step", "ThreeHeads", "TimestepIndex", "TrainingNoise", "TruncSNR",
-    "Uncertainty", "Unit", "V", "VLB", "VSpace", "Variance", "Velocity", "WarmupMin", "Weighting", "X0", "X0Space",
-    "bits_per_dim", "bound_weights", "cosine", "damped", "edm", "empirical_floor", "extract", "fdm", "laplace",
-    "linear", "native_scales", "prior_term", "quadratic", "rectified_flow", "sigmoid", "sqrt_linear", "vlb_terms",
-    "x0_weights",
+    "Adaptive", "AverageHead", "BestHead", "Bound", "CombinedPrediction", "ConstantEps", "ConstantV", "ConstantX0",
+    "Coupling", "Debiased", "Denoiser", "EDM", "EDMPrediction", "EDMScale", "EpsSpace", "Epsilon", "Estimate",
+    "FDMScale", "FDMWarmup", "FixedLarge", "FixedSmall", "GateHead", "GaussianPath", "GenerationHead",
+    "Granularity", "Guidance", "HEADS", "HardMin", "HeadErrors", "Immiscible", "InputPerturbation", "LearnedGate",
+    "LearnedRange", "LeastSquaresHead", "LogNoise", "Loss", "MaxSNR", "MeanOfHeads", "MinSNR", "MinibatchOT",
+    "MixedPrediction", "NativeSpace", "NetworkTime", "NoiseSchedule", "Offset", "P2", "LossParts", "PathPosition",
+    "PerBatch", "PerBin", "PerPixel", "PerSample", "Plain", "Preconditioning", "Prediction", "PreservingScale",
+    "PseudoHuber", "Reduction", "Reverse", "RowLoss", "SNRHead", "SoftMin", "SoftMinSNR", "Space", "Step",
+    "ThreeHeads", "TimestepIndex", "TrainingNoise", "TruncSNR", "Uncertainty", "Unit", "V", "VLB", "VSpace",
+    "Variance", "Velocity", "WarmupMin", "Weighting", "X0", "X0Space", "bits_per_dim", "bound_weights", "cosine",
+    "damped", "edm", "empirical_floor", "extract", "fdm", "laplace", "linear", "native_scales", "prior_term",
+    "quadratic", "rectified_flow", "sigmoid", "sqrt_linear", "vlb_terms", "x0_weights",
 ]  # fmt: skip
