@@ -11,6 +11,7 @@ from diffusion_lab.training.checkpoint_io import (
 from diffusion_lab.training.continuation import Continuation
 from diffusion_lab.training.finite import NotFinite, not_finite
 from diffusion_lab.training.forcing import Forcing
+from diffusion_lab.training.mean_flow import Intervals, MeanFlow, MeanFlowModule
 from diffusion_lab.training.model_kind import DiffusionModel, ModelKind
 from diffusion_lab.training.module import DiffusionModule, Losses, Pairs
 from diffusion_lab.training.own_loop import LoopSampler
@@ -28,7 +29,7 @@ from diffusion_lab.training.validation_loss import validation_losses
 __all__ = [
     "AdversarialModel", "AdversarialModule", "AdversarialRecord", "Continuation", "DamagedCheckpoint", "DenoiserProbe",
     "DiffusionModel", "DiffusionModule", "LoopSampler", "ModelKind", "NewerCheckpoint", "NoneIntact", "NotFinite",
-    "FixedSetLoss", "Forcing", "Losses", "Pairs", "RunModule", "SelfConditionedDenoiser", "SelfConditionedModel",
-    "SelfConditionedModule", "ShardedStrategy", "TrainedDiffusion", "TrainedGAN", "TrainedModel",
-    "VerifiedCheckpointIO", "labels", "newest_good", "not_finite", "validation_losses",
+    "FixedSetLoss", "Forcing", "Intervals", "Losses", "MeanFlow", "MeanFlowModule", "Pairs", "RunModule",
+    "SelfConditionedDenoiser", "SelfConditionedModel", "SelfConditionedModule", "ShardedStrategy", "TrainedDiffusion",
+    "TrainedGAN", "TrainedModel", "VerifiedCheckpointIO", "labels", "newest_good", "not_finite", "validation_losses",
 ]  # fmt: skip

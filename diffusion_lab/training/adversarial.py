@@ -238,7 +238,8 @@ class AdversarialModel(ModelKind):
         self.discriminator_steps = check_integer("discriminator_steps", discriminator_steps, 1, "use 1")
         self.discriminator_lr = check_number("discriminator_lr", discriminator_lr, "()", 0, 1e6, "use 1.0")
 
-    def faults(self, network: nn.Module, data: ImageDataModule) -> Iterator[str]:
+    def faults(self, network: nn.Module, parts: Parts) -> Iterator[str]:
+        data = parts["dataset"]
         if not isinstance(network, AdversarialNetworks):
             yield (
                 f"network={type(network).__name__} must be a generator with its discriminator, and is a denoiser; use "

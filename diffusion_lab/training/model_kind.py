@@ -61,8 +61,8 @@ class ModelKind(ABC):
     chosen_by: ClassVar[str] = ""
     why_unused: ClassVar[str] = ""
 
-    def faults(self, network: nn.Module, data: ImageDataModule) -> Iterator[str]:
-        """One sentence for each reason why this network, on the meta device, cannot be trained on these data."""
+    def faults(self, network: nn.Module, parts: Parts) -> Iterator[str]:
+        """One sentence for each reason why this network, on the meta device, cannot be trained with these parts."""
         yield from ()
 
     def in_channels(self, channels: int) -> int:
@@ -129,14 +129,14 @@ class DiffusionModel(ModelKind):
     parts = ("schedule", "prediction", "variance", "preconditioning", "time")
     time_maps: ClassVar[bool] = False  # whether its step draws a map of times
 
-    def faults(self, network: nn.Module, data: ImageDataModule) -> Iterator[str]:
+    def faults(self, network: nn.Module, parts: Parts) -> Iterator[str]:
         if isinstance(network, AdversarialNetworks):
             yield (
                 f"network={type(network).__name__} must be a denoiser, and is a generator with its discriminator; use "
                 "task=gan, or network=unet_tiny"
             )
         else:
-            yield from condition_faults(network, data.conditions)
+            yield from condition_faults(network, parts["dataset"].conditions)
             if self.time_maps and not takes_time_map(network):
                 yield (
                     f"network={type(network).__name__} must take a map of times with model={type(self).__name__}, and "

@@ -183,7 +183,7 @@ class _PartsCheck(MethodCheck):
                 f"network.num_classes={given} must be left out, because the data set defines it as "
                 f"{'null' if labels is None else labels}; set dataset.conditional=true for labels"
             )
-        self.say(*self.objects["model"].faults(self.objects["network"], data))
+        self.say(*self.objects["model"].faults(self.objects["network"], self.parts))
         self.say(*layer_faults(self.objects["network"], self._losses))
 
     def _check_annealing(self) -> None:
