@@ -8,7 +8,6 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from diffusion_lab.arguments import check_integer
-from diffusion_lab.data import ImageDataModule
 from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.streams import Streams
 from diffusion_lab.training.model_kind import DiffusionModel, Parts
@@ -69,8 +68,9 @@ class Forcing(DiffusionModel):
     def __init__(self, patch_size: int = 4) -> None:
         self.patch_size = check_integer("patch_size", patch_size, 1, "use 4")
 
-    def faults(self, network: nn.Module, data: ImageDataModule) -> Iterator[str]:
-        yield from super().faults(network, data)
+    def faults(self, network: nn.Module, parts: Parts) -> Iterator[str]:
+        yield from super().faults(network, parts)
+        data = parts["dataset"]
         size = data.shape[1]
         if size % self.patch_size:
             fitting = [p for p in range(1, size + 1) if size % p == 0]

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from diffusion_lab.arguments import check_flag, check_number
-from diffusion_lab.data import ImageDataModule
 from diffusion_lab.diffusion import Denoiser, Estimate, Reverse
 from diffusion_lab.diffusion.schedule import copied
 from diffusion_lab.streams import Streams
@@ -142,8 +141,9 @@ class SelfConditionedModel(DiffusionModel):
         self.probability = check_number("probability", probability, "[]", 0, 1, "use 0.5 for the published setting")
         self.clip = check_flag("clip", clip, "use true for images in [-1, 1], false for latents")
 
-    def faults(self, network: nn.Module, data: ImageDataModule) -> Iterator[str]:
-        yield from super().faults(network, data)
+    def faults(self, network: nn.Module, parts: Parts) -> Iterator[str]:
+        yield from super().faults(network, parts)
+        data = parts["dataset"]
         if data.conditions.task.names:
             yield (
                 f"task={type(data.conditions.task).__name__} must be image_generation with self-conditioning, as its "
