@@ -53,7 +53,8 @@ class MeanFlowModule(DiffusionModule):
     r = t then, where the loss is that of flow matching. Which rows those are depends on their place in the global
     batch alone. A row's weight of the draw is the product of those of its two draws.
 
-    The derivative costs a call of the network without gradients and its tangent, before the call that is trained.
+    The derivative costs a call of the network without gradients and its tangent, in float32, before the call that is
+    trained.
     """
 
     share: float = 0.25
@@ -93,10 +94,9 @@ class MeanFlowModule(DiffusionModule):
             return model.network(x_t, scale * s, interval=interval, **pairs.cond)
 
         along = model.target(pairs.x0, pairs.eps, pairs.t), torch.ones_like(s), torch.ones_like(s)
-        with sdpa_kernel(SDPBackend.MATH):  # fused attention has no derivative in forward mode
+        # Fused attention has no derivative in forward mode, and autocast casts a weight there without its input.
+        with sdpa_kernel(SDPBackend.MATH), torch.autocast(x_t.device.type, enabled=False):
             slope = torch.func.jvp(u, (x_t, s, interval), along)[1]
-        # Autocast keeps the weights that it has cast, here without a gradient.
-        torch.clear_autocast_cache()
         seed_dropout(self.streams, self.position, x_t.device)  # the call that is trained has the same masks
         return slope.to(dtype)
 
