@@ -171,7 +171,7 @@ class ImageDataModule(LightningDataModule):
         world_size = self.trainer.world_size if self.trainer else 1
         self.check(world_size)
         with _source_errors():
-            images = self.source.train()
+            images, order = self.source.train(), self.image_order
             self.source.check_values()
         self._check_enough(len(images), world_size)
         self.conditions.check_labels(images, "training")
@@ -195,7 +195,7 @@ class ImageDataModule(LightningDataModule):
             world_size=trainer.world_size if trainer else 1,
             accumulate=self.accumulate,
             start=self._step,
-            choose=choose(self.image_order, images, self.batch_size, self.streams),
+            choose=None if order is None else choose(order, images, self.batch_size, self.streams),
         )
         on_cuda = trainer is not None and trainer.strategy.root_device.type == "cuda"
         rows = TrainingRows(images, self.conditions.conditional)

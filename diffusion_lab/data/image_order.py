@@ -156,10 +156,8 @@ def roughness(images: Tensor) -> Tensor:
     return squares / x[0].numel()
 
 
-def choose(order: ImageOrder | None, images: ImageSet, rows: int, streams: Streams) -> Indices:
-    """The order of the images, whose results are checked; None is `Permutations`."""
-    if order is None:
-        return Permutations(len(images), rows, streams)
+def choose(order: ImageOrder, images: ImageSet, rows: int, streams: Streams) -> Indices:
+    """The order of the images, whose results are checked."""
     indices, total = order.over(images, rows, streams), len(images)
 
     def checked(step: int) -> Tensor:

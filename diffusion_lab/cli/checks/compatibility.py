@@ -64,7 +64,7 @@ def other_images(parts: RunParts, data: ImageDataModule) -> Iterator[str]:
 
 def order_fault(cfg: DictConfig, data: ImageDataModule) -> str | None:
     """The order of the images must be given to the data set, which a file of the user's own may not do."""
-    if cfg.get("order") is None or data.image_order is not None:
+    if data.image_order is not None:
         return None
     name = cfg.order._target_.rpartition(".")[2]
     return f"order={name} must be given to the data set; add `order: ${{order}}` to its yaml file, or use order=null"

@@ -157,7 +157,8 @@ class _PartsCheck(MethodCheck):
         data, objects = self.objects["dataset"], self.objects
         known = len(self.errors)
         self.attempt("dataset", data.check, world_size)
-        self.say(order_fault(self.cfg, data))
+        if self.cfg.get("order") is not None:
+            self.say(order_fault(self.cfg, data))
         for path, loss in self._losses.items() if len(self.errors) == known else ():
             self.attempt(path, loss.check, data.shape)
         solver = objects.get("solver")
