@@ -42,6 +42,7 @@ PACKAGES = (
     "networks",
     "solvers",
     "timesteps",
+    "auxiliary",
     "optimizers",
     "annealing",
     "averaging",
