@@ -171,7 +171,7 @@ class ImageDataModule(LightningDataModule):
         world_size = self.trainer.world_size if self.trainer else 1
         self.check(world_size)
         with _source_errors():
-            images, order = self.source.train(), self.image_order
+            images = self.source.train()
             self.source.check_values()
         self._check_enough(len(images), world_size)
         self.conditions.check_labels(images, "training")
@@ -186,7 +186,7 @@ class ImageDataModule(LightningDataModule):
         """Endless, or of one pass over the images (`EpochOrder`) if the trainer's number of epochs is limited."""
         trainer = self.trainer
         endless = getattr(trainer, "max_epochs", -1) in (None, -1)
-        images = self.source.train()
+        images, order = self.source.train(), self.image_order
         self.order = (StepOrder if endless else EpochOrder)(
             len(images),
             self.batch_size,
