@@ -29,7 +29,7 @@ class Weights(list[nn.Parameter]):
         entries = [entry for part in module.modules() if isinstance(part, nn.ModuleList) for entry in part]
         # PyTorch's own classes, e.g. `nn.Linear` or `nn.Sequential`, stand outside blocks too.
         kinds = tuple({type(entry) for entry in entries if not type(entry).__module__.startswith("torch.")})
-        blocks = [*entries, *(part for part in module.modules() if isinstance(part, kinds))]
+        blocks = entries + [part for part in module.modules() if isinstance(part, kinds)]
         layers = [layer for block in blocks for layer in block.modules() if isinstance(layer, nn.Linear)]
         # Not layer.weight: to read a spectrally normalized one is a step of its power iteration.
         matrices = {id(dict(layer.named_parameters(recurse=False)).get("weight")) for layer in layers}

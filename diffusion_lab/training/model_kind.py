@@ -148,7 +148,7 @@ class DiffusionModel(ModelKind):
 
     def whole(self, network: nn.Module, parts: Parts, **more: Any) -> Denoiser:
         """The denoiser; `more` are further arguments of `generates`."""
-        schedule, prediction, variance, preconditioning, time = (parts[name] for name in self.parts)
+        schedule, prediction, variance, preconditioning, time = [parts[name] for name in self.parts]
         null_label = parts["dataset"].conditions.null_label
         given = schedule, prediction, variance, None, preconditioning, null_label, time
         return self.generates(network, *given, **more)

@@ -92,7 +92,9 @@ def sampled(solver: Solver, denoiser: Any = None, **cond: Any) -> tuple[Tensor, 
     return solver(denoiser, images(3), noise=noise, **cond), denoiser.network
 
 
-@pytest.mark.parametrize("solver", [DDIM(5), DDIM(None, eta=1.0), DDPM(5), DDPM(None), Euler(5), Heun(4)], ids=str)
+@pytest.mark.parametrize(
+    "solver", [DDIM(5), DDIM(None, eta=1.0), DDPM(5), DDPM(None), Euler(5), Heun(4)], ids=lambda one: type(one).__name__
+)
 def test_each_call_is_given_the_estimate_of_the_call_before(solver: Solver) -> None:
     _, network = sampled(solver)
     calls = 2 * 4 - 1 if isinstance(solver, Heun) else solver.steps or T
@@ -123,9 +125,9 @@ def test_both_answers_of_guidance_are_given_the_guided_estimate() -> None:
 
 def test_data_that_do_not_fit_are_refused() -> None:
     kind, data = SelfConditionedModel(), ImageDataModule(Digits(), 8, task=SuperResolution(2))
-    said = list(kind.faults(Labelless(), data))
+    said = list(kind.faults(Labelless(), {"dataset": data}))
     assert any("task=SuperResolution must be image_generation with self-conditioning" in one for one in said)
     latents = ImageDataModule(GaussianMixture([0.0], [1.0]), 8)
-    (fault,) = kind.faults(Labelless(), latents)
+    (fault,) = kind.faults(Labelless(), {"dataset": latents})
     assert "model.clip=true must be false with gaussian" in fault
-    assert list(SelfConditionedModel(clip=False).faults(Labelless(), latents)) == []
+    assert list(SelfConditionedModel(clip=False).faults(Labelless(), {"dataset": latents})) == []
