@@ -19,7 +19,7 @@ import math
 
 from torch import Tensor
 
-from diffusion_lab.arguments import check_made, check_number
+from diffusion_lab.arguments import check_made, check_number, check_overrides
 from diffusion_lab.diffusion.step import Step
 from diffusion_lab.diffusion.weighting import Weighting
 
@@ -33,13 +33,14 @@ class RowLoss(Weighting):
             (mean1_sampler); that of the base itself must be none.
 
     Raises:
-        ValueError: the base is normalised.
+        ValueError: the base is normalised, or a subclass overrides a weight that its `forward` does not ask.
     """
 
     uses_record = True
 
     def __init__(self, base: Weighting, normalize: str = "none") -> None:
         super().__init__(normalize)
+        check_overrides(self, "native_weight", "forward")
         self.base = check_made("base", base, Weighting, "use one such as Unit()")
         if base.normalize != "none":
             raise ValueError(f"base.normalize={base.normalize} must be none; use the normalize of the outer weighting")

@@ -61,9 +61,9 @@ class AverageVelocity(Solver):
 
     def solve(self, denoiser: Denoiser, x_T: Tensor, noise: Noise, bar: Bar, cond: dict[str, Tensor]) -> Tensor:
         schedule, dtype, kept = denoiser.schedule, working_dtype(x_T), self.indices(denoiser.schedule)
-        positions = [*schedule.position.cpu()[kept].tolist(), 0.0]
-        start = int(kept[0])
-        x = x_T.double() * math.hypot(schedule.signal_scale[start].item(), schedule.noise_scale[start].item())
+        tables = torch.stack([schedule.position, schedule.signal_scale, schedule.noise_scale]).cpu()
+        positions = [*tables[0, kept].tolist(), 0.0]
+        x = x_T.double() * math.hypot(*tables[1:, kept[0]].tolist())
         for k, t in zip(bar(len(kept)), kept.tolist(), strict=True):
             length = positions[k] - positions[k + 1]
             interval = torch.full((len(x),), length, dtype=dtype, device=x.device)

@@ -21,7 +21,7 @@ from tests.conf.test_options import composed
         ("steps=100", "use max_steps=100"),
         ("outdir=x", "use paths.root=x"),
         ("ckpt_path=x", "use resume=RUN_FOLDER to continue a run, init_from=RUN_FOLDER to start from its weights"),
-        ("model=dit", "must be one of diffusion, gan .*network=dit_b"),
+        ("model=dit", "must be one of diffusion, .*gan.* network=dit_b"),
         ("data=cifar10", "use dataset=cifar10"),
         ("batch=32", "use batch_size=32"),
         (

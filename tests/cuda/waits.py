@@ -125,6 +125,7 @@ ALLOWED = [
     _allowed("solvers/ancestral.py:DDIM.solve", TO_DEVICE, SAMPLING, "which timesteps a batch visits"),
     _allowed("solvers/ancestral.py:DDIM.solve", TO_HOST, SAMPLING, "their coefficients, once for a batch"),
     _allowed("solvers/noise_level.py:Heun.solve", TO_HOST, SAMPLING, "their noise levels, once for a batch"),
+    _allowed("solvers/mean_flow.py:AverageVelocity.solve", TO_HOST, SAMPLING, "their positions, once for a batch"),
     _allowed("solvers/noise_level.py:estimator", TO_HOST, SAMPLING, "alpha of all timesteps, once for a batch"),
     _allowed(
         "solvers/noise_level.py:NoiseLevelSolver.solve", TO_HOST, SAMPLING, "their noise levels, once for a batch"

@@ -72,7 +72,7 @@ def test_the_step_of_the_guide_with_times_of_positions(workplace):
 
 def test_the_guides_have_parts_of_each_kind():
     kinds = {name.split("/")[1] for name in YAML}
-    assert kinds == {"sampler", "weighting", "auxiliary", "model", "network", "analysis", "metric"}
+    assert kinds == {"sampler", "weighting", "auxiliary", "order", "model", "network", "analysis", "metric"}
 
 
 @pytest.mark.parametrize("file", YAML)
