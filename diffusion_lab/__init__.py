@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from diffusion_lab.light_torchmetrics import defer
+
 if TYPE_CHECKING:
     from diffusion_lab.callbacks import EMA, TimestepLog, TimestepSampling
     from diffusion_lab.cli.from_python import load_run, train
@@ -66,6 +68,8 @@ _WHERE = {
     "training": ("DiffusionModule", "LoopSampler", "TrainedModel"),
 }
 _HOME = {name: module for module, names in _WHERE.items() for name in names}
+
+defer()  # before anything imports Lightning
 
 
 def __getattr__(name: str) -> Any:
