@@ -12,10 +12,8 @@ Differs from `importlib.util.LazyLoader`: two names are known without the rest, 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec, module_from_spec
 from types import ModuleType
 from typing import Any
 
@@ -23,6 +21,7 @@ NAME = "torchmetrics"
 # Name -> modules that are imported for it, in this order; it stands in the last.
 CHEAP = {
     "Metric": ("torchmetrics.utilities", "torchmetrics.metric"),
+    "__version__": ("torchmetrics.__about__",),
     "MetricCollection": ("torchmetrics.utilities", "torchmetrics.metric", "torchmetrics.collections"),
 }
 
@@ -32,7 +31,11 @@ class _Deferred(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         if name in CHEAP:
-            return getattr([import_module(module) for module in CHEAP[name]][-1], name)
+            value = None
+            for module in CHEAP[name]:
+                value = vars(import_module(module)).get(name)
+            self.__dict__[name] = value  # found without this method from now on
+            return value
         if name == "_logger":  # which the modules in CHEAP ask for
             return import_module("logging").getLogger(NAME)
         if name.startswith("__"):  # what Python's import asks of any module
@@ -40,31 +43,13 @@ class _Deferred(ModuleType):
         self.__class__ = ModuleType  # type: ignore  # from here on an ordinary module, also while it runs
         spec = self.__spec__
         assert spec is not None and spec.loader is not None
-        spec.loader.whole.exec_module(self)  # type: ignore[attr-defined]
+        spec.loader.exec_module(self)
         return getattr(self, name)
-
-
-class _Deferring(Loader):
-    """Makes the module without executing it; `whole` is Python's own loader."""
-
-    def __init__(self, whole: Loader) -> None:
-        self.whole = whole
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__class__ = _Deferred
-
-
-class _Finder(MetaPathFinder):
-    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name != NAME:
-            return None
-        spec = PathFinder.find_spec(name, path, target)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Deferring(spec.loader)
-        return spec
 
 
 def defer() -> None:
     """From now on torchmetrics executes its `__init__` when it is needed; without effect where it is imported."""
-    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
+    spec = None if NAME in sys.modules else find_spec(NAME)
+    if spec is not None:
+        module = sys.modules[NAME] = module_from_spec(spec)
+        module.__class__ = _Deferred

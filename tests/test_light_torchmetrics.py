@@ -14,6 +14,7 @@ LOOK = """
 import json, sys
 {first}
 import lightning.pytorch as lightning
+from lightning.fabric.utilities.imports import _TORCHMETRICS_GREATER_EQUAL_1_0_0
 seen = sorted({heavy} & set(sys.modules))
 before = lightning.LightningModule.__module__, sys.modules["torchmetrics"].Metric
 import torchmetrics
@@ -21,6 +22,7 @@ from torchmetrics import Accuracy, functional
 accuracy = Accuracy(task="binary")
 print(json.dumps({{
     "seen": seen,
+    "new enough": _TORCHMETRICS_GREATER_EQUAL_1_0_0,
     "same": before[1] is torchmetrics.Metric is torchmetrics.metric.Metric and isinstance(accuracy, before[1]),
     "collection": torchmetrics.MetricCollection.__module__,
     "names": sorted(name for name in dir(torchmetrics) if not name.startswith("__")),
@@ -41,7 +43,12 @@ def test_lightning_imports_two_classes_and_the_rest_comes_when_it_is_asked_for()
     deferred, usual = _look("import diffusion_lab"), _look("import torchmetrics, diffusion_lab")
     assert deferred.pop("seen") == [] and usual.pop("seen") == sorted(HEAVY)
     assert deferred == usual
-    assert deferred["same"] and deferred["plain"] == "module" and "Accuracy" in deferred["names"]
+    assert (
+        deferred["new enough"]
+        and deferred["same"]
+        and deferred["plain"] == "module"
+        and "Accuracy" in deferred["names"]
+    )
 
 
 def test_what_torchmetrics_has_not_is_an_error_of_its_own() -> None:
