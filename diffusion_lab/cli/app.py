@@ -45,7 +45,7 @@ from diffusion_lab.cli.errors import (
 from diffusion_lab.cli.hydra_version import behaviour
 from diffusion_lab.cli.imports import importing
 from diffusion_lab.cli.moved_images import where_now
-from diffusion_lab.cli.outcome import opening
+from diffusion_lab.cli.outcome import opening, overruled_words
 from diffusion_lab.cli.output_folders import held_runs, unmade, write_hydra_folder
 from diffusion_lab.cli.own_code import part_of
 from diffusion_lab.cli.processes import end_with_the_first, is_first, srun_tasks, world_size
@@ -180,7 +180,8 @@ class App:
             if errors:
                 raise InvalidConfig(errors)
             status("")
-            print(words, end="\n" if words else "", flush=True)
+            for line in filter(None, (words, overruled_words(hydra_cfg) if self.output is not None else "")):
+                print(line, flush=True)
             _check_processes(cfg, hydra_cfg.mode)
         gc.enable()  # off since the composition
         if self.output is not None and cfg.dry_run:

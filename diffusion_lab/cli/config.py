@@ -132,7 +132,7 @@ def method_name(cfg: DictConfig) -> str:
     that differ from the default."""
     choices = choices_of(cfg)
     if choices.get("method"):
-        return "-".join([str(choices["method"]), *_not_implied(cfg, "model")])
+        return "-".join([str(choices["method"]), *_not_implied(hydra_of(cfg), choices, "model")])
     words = {choices.get("sampler", "sampler"): None}  # each once: task=gan sets model=gan
     for group, default in DEFAULT_CHOICES.items():
         if choices.get(group, default) != default:
@@ -142,22 +142,22 @@ def method_name(cfg: DictConfig) -> str:
 
 def beside_method(cfg: DictConfig) -> list[str]:
     """Schedule, prediction and auxiliary losses if they differ from those of the preset, the method and train.yaml."""
+    hydra = hydra_of(cfg)
+    if hydra is None:
+        return []
+    choices = dict(hydra.runtime.choices)
     # Without a method, `method_name` has the prediction.
-    found = _not_implied(cfg, "schedule", *(["prediction"] if choices_of(cfg).get("method") else []))
+    found = _not_implied(hydra, choices, *(("schedule", "prediction") if choices.get("method") else ("schedule",)))
     # By their names: Hydra records no choice where several of a family are chosen.
     losses = cfg.get("auxiliary")
-    hydra = hydra_of(cfg) if losses else None
-    if hydra is not None:
-        choices = dict(hydra.runtime.choices)
-        if choices.get("auxiliary") not in implied_options(hydra, choices, "auxiliary", conf_dir()):
-            found += [str(name) for name, node in losses.items() if node is not None]
+    if losses and choices.get("auxiliary") not in implied_options(hydra, choices, "auxiliary", conf_dir()):
+        found += [str(name) for name, node in losses.items() if node is not None]
     return found
 
 
-def _not_implied(cfg: DictConfig, *groups: str) -> list[str]:
+def _not_implied(hydra: Any, choices: dict[str, Any], *groups: str) -> list[str]:
     """The options of the groups that differ from those of the preset, the method and train.yaml."""
-    hydra, found = hydra_of(cfg), []
-    choices = {} if hydra is None else dict(hydra.runtime.choices)
+    found = []
     for group in groups:
         option = choices.get(group)
         if option is not None and option not in implied_options(hydra, choices, group, conf_dir()):

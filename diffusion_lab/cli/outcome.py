@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
+from diffusion_lab.cli.conf_folder import conf_dir
 from diffusion_lab.cli.config import beside_method, choices_of, method_name
+from diffusion_lab.cli.options.defaults import overruled
 from diffusion_lab.progress import duration
 from diffusion_lab.runs.shell_commands import command, setting
 
@@ -36,6 +38,22 @@ def opening(cfg: DictConfig, folder: Path) -> str:
     choices = choices_of(cfg)
     parts = [choices.get("dataset"), choices.get("network"), method_name(cfg), *beside_method(cfg)]
     return " · ".join([*filter(None, parts), f"seed {cfg.get('seed')}"]) + f" -> {from_here(folder)}"
+
+
+def overruled_words(hydra: Any) -> str:
+    """What an experiment sets in place of the method's own parts, and what to type for these; "" for nothing. `hydra`:
+    Hydra's node of the job."""
+    choices = hydra.runtime.choices
+    if not (choices.get("experiment") and choices.get("method")):
+        return ""
+    found = overruled(hydra, choices, conf_dir())
+    if not found:
+        return ""
+    taken, stated = (" ".join(f"{group}={pair[which]}" for group, pair in found.items()) for which in (0, 1))
+    return (
+        f"experiment={choices['experiment']} sets {taken}, where method={choices['method']} has {stated}; type "
+        f"{stated} to train the method as it states itself"
+    )
 
 
 def outcome(run: Run) -> list[str]:

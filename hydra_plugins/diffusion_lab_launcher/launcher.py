@@ -30,6 +30,7 @@ from diffusion_lab.cli.checks.sweeper import searching
 from diffusion_lab.cli.config import register_resolvers
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, JobsFailed, StoppedBySignal
 from diffusion_lab.cli.imports import importing
+from diffusion_lab.cli.outcome import overruled_words
 from diffusion_lab.cli.output_folders import check_sweep_folder
 from diffusion_lab.cli.processes import local_devices
 from diffusion_lab.held_folder import hold
@@ -113,6 +114,8 @@ class DiffusionLabLauncher(Launcher):
             except BaseException:
                 forget_sweep(folder)
                 raise
+            for line in dict.fromkeys(filter(None, (overruled_words(job.config.hydra) for job in jobs))):
+                print(line, flush=True)
             if jobs and jobs[0].task_cfg.get("dry_run"):
                 return self._dry_run(jobs, folder, max(1, threads // self.n_jobs))
         name_jobs(folder, getattr(self.task, "typed", sys.argv[1:]), jobs)

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from diffusion_lab.cli.config import compose_train
 from diffusion_lab.cli.main import main
+from diffusion_lab.cli.outcome import overruled_words
 from tests.harness import command_child
 from tests.terminal import on_a_terminal
 
@@ -54,6 +56,23 @@ def test_a_terminal_shows_the_run_the_phases_and_what_has_come_of_it(tmp_path: P
     assert again.code == 0 and re.search(
         rf"nothing to do: runs/{folder.name} is done at step 6; ", " ".join(again.last)
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["experiment=demo", "method=flow"], "demo sets prediction=v schedule=cosine, where method=flow has"),
+        (["experiment=demo", "method=flow"], "type prediction=velocity schedule=rectified_flow to train"),
+        (["experiment=demo", "method=flow", "schedule=cosine"], "demo sets prediction=v, where method=flow has"),
+        (["experiment=demo", "method=flow", "schedule=rectified_flow", "prediction=velocity"], ""),
+        (["experiment=demo"], ""),
+        (["method=flow"], ""),
+        (["experiment=methods_digits", "method=iddpm"], ""),  # whose schedule is not of the experiment
+    ],
+)
+def test_what_an_experiment_takes_from_a_method_is_said(words: list[str], said: str, tmp_path: Path) -> None:
+    told = overruled_words(compose_train(words, tmp_path).hydra)
+    assert (said in told) if said else told == ""
 
 
 @pytest.mark.slow

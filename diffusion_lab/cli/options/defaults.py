@@ -72,12 +72,32 @@ def implied_options(hydra: Any, choices: dict[str, Any], group: str, conf: Path)
     swept = (OmegaConf.select(hydra, "sweeper.params") or {}).get(group) if choices.get("experiment") else None
     if swept is not None:
         return tuple(option.strip() for option in str(swept).split(","))
-    sources = OmegaConf.select(hydra, "runtime.config_sources") or []
-    folders = [Path(source.path) for source in sources if source.schema == "file"] or [conf]
+    folders = _folders(hydra, conf)
     for layer in ("experiment", "method", "task", "base"):
-        if choices.get(layer) and (option := _overridden(tuple(folders), f"{layer}/{choices[layer]}", group)):
+        if choices.get(layer) and (option := _overridden(folders, f"{layer}/{choices[layer]}", group)):
             return (option,)
     return tuple(entry.option or "" for entry in defaults(conf / "train.yaml") if entry.group == group)
+
+
+def overruled(hydra: Any, choices: dict[str, Any], conf: Path) -> dict[str, tuple[str, str]]:
+    """Group -> (option of the experiment, option of the method): parts that the method states and does not get, because
+    the experiment states them as well and nobody typed them. Both are chosen; arguments as of `implied_options`."""
+    typed = {word.partition("=")[0] for word in hydra.overrides.task}
+    found, folders = {}, _folders(hydra, conf)
+    for group in {entry.group for entry in defaults(conf / "train.yaml")} - typed - {"base"}:
+        layers = (f"{layer}/{choices[layer]}" for layer in ("experiment", "method"))
+        taken, stated = (_overridden(folders, layer, group) for layer in layers)
+        if taken and stated and taken != stated and taken == choices.get(group):
+            found[group] = (taken, stated)
+    return dict(sorted(found.items()))
+
+
+def _folders(hydra: Any, conf: Path) -> tuple[Path, ...]:
+    """Where the job's yaml files are looked for: those of --config-dir first."""
+    from omegaconf import OmegaConf
+
+    sources = OmegaConf.select(hydra, "runtime.config_sources") or []
+    return tuple([Path(source.path) for source in sources if source.schema == "file"]) or (conf,)
 
 
 def _overridden(folders: tuple[Path, ...], name: str, group: str) -> str | None:
