@@ -4,7 +4,8 @@
 
 By timestep and on ln SNR, on the linear and the cosine schedule with eps. A sampler that learns has no distribution
 before training: for those of the crossed study it is the share of the objective that was measured, mean over its runs.
-Others have no figure, and neither have wrappers, which change how p is drawn and not p.
+Others have no figure, and neither have wrappers: around samplers they change how p is drawn and not p, and around
+weightings they multiply by what depends on a row's loss, or is learned.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def drawn(group: str, name: str) -> Figure | None:
 
 def _shown(group: str, name: str, schedule: str) -> TimestepNumbers | None:
     parts = files.read_option(group, name, [conf_dir()]).parts
-    around = group == "sampler" and any(part == group for part, _ in parts.values())  # others, which have figures
+    around = any(part == group for part, _ in parts.values())  # others, which have figures
     if name == "from_file" or around:
         return None
     cfg = compose_train([*BASE, f"schedule={schedule}", f"{group}={name}", *NEEDED.get(name, [])], Path("runs"))
