@@ -3,6 +3,7 @@ checkpoint, beside step 0."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from diffusion_lab.cli.same_data import recorded_data
 from diffusion_lab.cli.same_run import check_origin
 from diffusion_lab.cli.targets import Trust
 from diffusion_lab.cli.untrusted_run import check_read_paths, recorded_config, without_outside_paths
-from diffusion_lab.diffusion.weighting import native_scales
+from diffusion_lab.diffusion.weighting import Weighting, native_scales
 from diffusion_lab.reports.timestep_numbers import TimestepNumbers
 from diffusion_lab.runs.names import CHECKPOINTS
 from diffusion_lab.runs.record import read_record
@@ -50,13 +51,24 @@ def numbers_before_training(
     parts = RunParts(cfg, trust)
     set_up_parts(parts, SHAPE)
     found = numbers_at_step(name, parts, step, loss)
+    notes = [_note_on_sampler(found, parts, cfg, config_dirs), _note_on_weighting(parts["weighting"])]
+    return replace(found, note="; ".join(filter(None, notes)))
+
+
+def _note_on_sampler(found: TimestepNumbers, parts: RunParts, cfg: DictConfig, config_dirs: list[str]) -> str:
     # A sampler that learns has state to save, as rule 4 of its contract demands; a wrapper has that of its base.
     if not parts["sampler"].state_dict():
-        return found
+        return ""
     flat = bool(abs(found.p - 1 / len(found.p)).max() < 1e-9)
     note = "p is the one before training: " + ("uniform until" if flat else "it changes once")
-    note = f"{note} the sampler has learned from the losses{_how(cfg, config_dirs)}"
-    return TimestepNumbers(found.name, found.log_snr, found.p, found.weight, note)
+    return f"{note} the sampler has learned from the losses{_how(cfg, config_dirs)}"
+
+
+def _note_on_weighting(weighting: Weighting) -> str:
+    if weighting.uses_record:
+        return "w leaves out what the weighting makes of each row's own loss"
+    learns = any(True for _ in weighting.parameters()) or type(weighting).observe is not Weighting.observe
+    return "w is the one before training, which the weighting learns" if learns else ""
 
 
 def _how(cfg: DictConfig, config_dirs: list[str]) -> str:

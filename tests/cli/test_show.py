@@ -85,6 +85,14 @@ def test_a_wrapper_learns_if_its_base_does(base, learns, capsys):
     assert ("before training" in capsys.readouterr().out) == learns
 
 
+def test_a_weight_that_is_not_the_whole_weight_says_so(capsys):
+    main(["show", "base=ddpm", "weighting=unit,uncertainty,adaptive"])
+    said = capsys.readouterr().out
+    assert "uncertainty: w is the one before training, which the weighting learns" in said
+    assert "adaptive: w leaves out what the weighting makes of each row's own loss" in said
+    assert "\nunit:" not in said
+
+
 def test_normalised_weights_have_mean_one(capsys):
     main(["show", "weighting=min_snr", "weighting.normalize=mean1_sampler", "sampler=logit_normal", "--loss", "native"])
     (values,) = rows(capsys.readouterr().out).values()
