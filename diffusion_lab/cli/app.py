@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from diffusion_lab.cli.run_parts import RunParts
 
 MAY_SET_THE_MODE = ("experiment", "hydra")  # groups and keys
+RUN_FOLDER = "hydra.run.dir"  # which does not, and is that of a single run
 
 
 class App:
@@ -343,5 +344,5 @@ def composed_once(words: list[str]) -> Iterator[None]:
 
 def is_single_run(words: list[str]) -> bool:
     """Whether the words are settings alone, none of which can set `hydra.mode`."""
-    keys = [word.partition("=")[0].lstrip("+~") for word in words]
+    keys = {word.partition("=")[0].lstrip("+~") for word in words} - {RUN_FOLDER}
     return not any(key.startswith(("-", *MAY_SET_THE_MODE)) for key in keys)

@@ -13,7 +13,10 @@ from diffusion_lab.cli.conf_folder import conf_dir, yaml_file
 from diffusion_lab.cli.main import main
 
 
-@pytest.mark.parametrize("words", [[], ["max_steps=3"], ["+a=1", "~logger"], ["sampler=uniform", "sampler.std=2"]])
+@pytest.mark.parametrize(
+    "words",
+    [[], ["max_steps=3"], ["+a=1", "~logger"], ["sampler=uniform", "sampler.std=2"], ["seed=1", "hydra.run.dir=run"]],
+)
 def test_settings_are_those_of_a_single_run(words: list[str]) -> None:
     assert is_single_run(words)
 
