@@ -8,14 +8,23 @@ from typing import Any
 
 import pytest
 from hydra import compose
+from hydra._internal import config_loader_impl, defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.errors import ConfigCompositionException, MissingConfigException
 from omegaconf import OmegaConf
 
 from diffusion_lab.cli.hydra_version import initialized
-from tests.composed_once import composed_once
+from tests.composed_once import composed_once, defaults_once
 
 WORDS = ["method=clts", "seed=3"]
-HYDRAS = getattr(ConfigLoaderImpl.load_configuration, "__wrapped__", ConfigLoaderImpl.load_configuration)
+
+
+def unwrapped(function: Any) -> Any:
+    return getattr(function, "__wrapped__", function)
+
+
+HYDRAS = unwrapped(ConfigLoaderImpl.load_configuration)
+MERGED = unwrapped(ConfigLoaderImpl._compose_config_from_defaults_list)
 
 
 @pytest.fixture
@@ -60,3 +69,27 @@ def test_what_a_test_changes_is_not_kept(composed: list[Any]) -> None:
         cfg = compose("train", overrides=WORDS)
         cfg.seed = 99
         assert compose("train", overrides=WORDS).seed == 3 and len(composed) == 1
+
+
+SEVERAL = {
+    "values": [["seed=3", "network.base_channels=8"], ["seed=4", "+callbacks.ema.new=1"], ["~callbacks.generation"]],
+    "groups": [["sampler=uniform", "seed=3"], ["+metric@metrics.more=fid"], ["~annealing"], ["method=clts"]],
+}
+
+
+def test_values_are_set_in_what_the_same_groups_gave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal to what Hydra composes; the files are read once for all values, and again for each choice of groups."""
+    monkeypatch.setattr(ConfigLoaderImpl, "load_configuration", HYDRAS)
+    monkeypatch.setattr(ConfigLoaderImpl, "_compose_config_from_defaults_list", MERGED)
+    monkeypatch.setattr(config_loader_impl, "create_defaults_list", defaults_list.create_defaults_list)
+    expected = {name: [whole(words=words) for words in cases] for name, cases in SEVERAL.items()}
+    merged: list[Any] = []
+    defaults_once(tmp_path, lambda self, **given: merged.append(0) or MERGED(self, **given))
+    for name, read in (("values", 1), ("groups", 4)):
+        merged.clear()
+        assert [whole(words=words) for _ in range(2) for words in SEVERAL[name]] == 2 * expected[name]
+        assert len(merged) == read
+    for wrong in ("sampler=none_such", "network.none_such=1", "~none_such", "+sampler=uniform"):
+        for _ in range(2):
+            with pytest.raises((ConfigCompositionException, MissingConfigException)):
+                whole(words=[wrong])
