@@ -10,7 +10,8 @@ from diffusion_lab.cli.commands import doctor as command
 from diffusion_lab.cli.doctor.check import IMPOSSIBLE, OK, checks_of
 from diffusion_lab.cli.main import main
 
-# tests/ddp, tests/cli/test_sweep.py and tests/training/test_speed_settings.py have them: each trains thirty steps more.
+# Each trains thirty steps more. tests/ddp, tests/cli/test_sweep.py and tests/training/test_speed_settings.py have what
+# they are about, but for several threads, which are PyTorch's.
 ELSEWHERE = {"two_processes", "sweep", "bfloat16", "channels_last", "several_threads"}
 
 
