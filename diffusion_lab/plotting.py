@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -82,11 +83,27 @@ def panels(
     columns: int, rows: int = 1, height: float = 3.2, sharex: bool = False, sharey: bool = False
 ) -> tuple[Figure, list[Axes]]:
     """A figure with rows x columns axes, row by row; `height` in inches per row."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(WIDTH, height * rows), layout="constrained")
+    figure = _figures()(figsize=(WIDTH, height * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharey)
     return figure, list(axes.flat)
+
+
+@cache
+def _figures() -> type[Figure]:
+    """Matplotlib's `Figure`, laid out once and drawn once per file, and not twice to use the layout of the first."""
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    class LaidOutOnce(Figure):
+        def draw(self, renderer: Any) -> None:
+            engine = self.get_layout_engine()
+            if isinstance(engine, ConstrainedLayoutEngine):
+                engine.execute(self)
+                self.set_layout_engine(None)
+            else:
+                super().draw(renderer)
+
+    return LaidOutOnce
 
 
 def heading(figure: Figure, text: str) -> None:
