@@ -8,23 +8,14 @@ from typing import Any
 
 import pytest
 from hydra import compose
-from hydra._internal import config_loader_impl, defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra.errors import ConfigCompositionException, MissingConfigException
 from omegaconf import OmegaConf
 
 from diffusion_lab.cli.hydra_version import initialized
-from tests.composed_once import composed_once, defaults_once
+from tests.composed_once import composed_once, parsed_once
 
 WORDS = ["method=clts", "seed=3"]
-
-
-def unwrapped(function: Any) -> Any:
-    return getattr(function, "__wrapped__", function)
-
-
-HYDRAS = unwrapped(ConfigLoaderImpl.load_configuration)
-MERGED = unwrapped(ConfigLoaderImpl._compose_config_from_defaults_list)
+HYDRAS = getattr(ConfigLoaderImpl.load_configuration, "__wrapped__", ConfigLoaderImpl.load_configuration)
 
 
 @pytest.fixture
@@ -53,7 +44,7 @@ def test_it_is_composed_once_and_equal_each_time_also_from_another_folder(
     here = os.getcwd()
     monkeypatch.chdir(tmp_path)
     assert whole() == first.replace(f"cwd: {here}", f"cwd: {tmp_path}") and len(composed) == 1
-    assert whole(words=["method=clts", "seed=4"]) != first and len(composed) == 2
+    assert whole(words=["method=p2", "seed=3"]) != first and len(composed) == 2
 
 
 def test_other_yaml_files_are_composed_each_time(composed: list[Any], tmp_path: Path) -> None:
@@ -71,25 +62,65 @@ def test_what_a_test_changes_is_not_kept(composed: list[Any]) -> None:
         assert compose("train", overrides=WORDS).seed == 3 and len(composed) == 1
 
 
-SEVERAL = {
-    "values": [["seed=3", "network.base_channels=8"], ["seed=4", "+callbacks.ema.new=1"], ["~callbacks.generation"]],
-    "groups": [["sampler=uniform", "seed=3"], ["+metric@metrics.more=fid"], ["~annealing"], ["method=clts"]],
-}
+def test_a_text_is_parsed_once_and_what_a_caller_changes_is_not_kept(tmp_path: Path) -> None:
+    parses: list[str] = []
+    parsed = parsed_once(lambda file: parses.append(file.read()) or OmegaConf.create(parses[-1]))
+    file = tmp_path / "some.yaml"
+    for text in ("a: 1", "a: 1", "a: 2"):
+        file.write_text(text)
+        with file.open() as opened:
+            found = parsed(opened)
+        assert found == OmegaConf.create(text)
+        found.a = 3
+    assert parses == ["a: 1", "a: 2"]
 
 
-def test_values_are_set_in_what_the_same_groups_gave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Equal to what Hydra composes; the files are read once for all values, and again for each choice of groups."""
-    monkeypatch.setattr(ConfigLoaderImpl, "load_configuration", HYDRAS)
-    monkeypatch.setattr(ConfigLoaderImpl, "_compose_config_from_defaults_list", MERGED)
-    monkeypatch.setattr(config_loader_impl, "create_defaults_list", defaults_list.create_defaults_list)
-    expected = {name: [whole(words=words) for words in cases] for name, cases in SEVERAL.items()}
-    merged: list[Any] = []
-    defaults_once(tmp_path, lambda self, **given: merged.append(0) or MERGED(self, **given))
-    for name, read in (("values", 1), ("groups", 4)):
-        merged.clear()
-        assert [whole(words=words) for _ in range(2) for words in SEVERAL[name]] == 2 * expected[name]
-        assert len(merged) == read
-    for wrong in ("sampler=none_such", "network.none_such=1", "~none_such", "+sampler=uniform"):
-        for _ in range(2):
-            with pytest.raises((ConfigCompositionException, MissingConfigException)):
-                whole(words=[wrong])
+def test_references_in_defaults_and_errors_in_yaml_are_as_without(tmp_path: Path) -> None:
+    (tmp_path / "part").mkdir()
+    (tmp_path / "train.yaml").write_text("defaults: [{kind: b}, 'part/${kind}']\n")
+    (tmp_path / "kind").mkdir()
+    for name in "ab":
+        (tmp_path / "kind" / f"{name}.yaml").write_text("{}")
+        (tmp_path / "part" / f"{name}.yaml").write_text(f"it: {name}\n")
+    assert "it: b" in whole(tmp_path, []) and "it: a" in whole(tmp_path, ["kind=a"])
+    (tmp_path / "part" / "a.yaml").write_text("it: [\n")
+    with pytest.raises(Exception, match=r"part/a\.yaml"):
+        whole(tmp_path, ["kind=a"])
+
+
+ON_ONE_CHOICE = [  # the sampler's option with values of all kinds
+    [
+        "sampler=logit_normal",
+        "sampler.std=0.5",
+        "+sampler.more={a: [1, 2]}",
+        "~callbacks.generation",
+        "hydra.verbose=true",
+    ],
+    [
+        "seed=3",
+        "sampler=logit_normal",
+        "hydra.run.dir=x",
+        "++sampler.std=null",
+        "name=${seed}",
+        "callbacks.ema.decays=[0.9]",
+    ],
+]
+
+
+def test_values_are_set_in_what_the_groups_compose_as_hydra_sets_them(composed: list[Any], tmp_path: Path) -> None:
+    found = [whole(words=words) for words in ON_ONE_CHOICE]
+    assert len(composed) == 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ConfigLoaderImpl, "load_configuration", HYDRAS)
+        assert found == [whole(words=words) for words in ON_ONE_CHOICE]
+
+
+@pytest.mark.parametrize("word", ["sampler.st=1", "sampler.std=1,2", "~sampler.st", "+sampler.std=1"])
+def test_what_cannot_be_set_is_hydras_own_error(composed: list[Any], word: str) -> None:
+    said = []
+    for compose_ in (ConfigLoaderImpl.load_configuration, HYDRAS):
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(Exception) as error:
+            patch.setattr(ConfigLoaderImpl, "load_configuration", compose_)
+            whole(words=["sampler=logit_normal", word])
+        said.append((type(error.value), str(error.value)))
+    assert said[0] == said[1]
