@@ -25,14 +25,14 @@ def test_table_missing_runs_page_and_next_command(report):
     assert lines[-2].startswith("next: diffusion-lab train -m sampler=uniform,")
 
 
-def test_metric_and_key_can_be_chosen(tmp_path, capsys):
+def test_metric_and_key_can_be_chosen(tmp_path, capsys, without_figures):
     write_run(tmp_path / "run", "uniform", 0, steps=250)
     assert main([str(tmp_path), "--metric", "precision", "--by", "sampler", "--out", str(tmp_path / "p.html")]) == 0
     text = capsys.readouterr().out
     assert "precision1k_digits ↑" in text and "sampler  " in text
 
 
-def test_the_baseline_heads_the_table(sweep, tmp_path, capsys):
+def test_the_baseline_heads_the_table(sweep, tmp_path, capsys, drawn):
     arguments = ["--baseline", "logit_normal", "--out", str(tmp_path / "p.html"), "--table", str(tmp_path / "t.md")]
     assert main([str(sweep), *arguments]) == 0
     text = capsys.readouterr().out
@@ -44,7 +44,7 @@ def test_the_baseline_heads_the_table(sweep, tmp_path, capsys):
     assert "Ratio to logit_normal" in (tmp_path / "p.html").read_text()
 
 
-def test_many_jobs_that_have_not_started_are_counted(tmp_path, capsys):
+def test_many_jobs_that_have_not_started_are_counted(tmp_path, capsys, without_figures):
     write_run(tmp_path / "run", "uniform", 0, steps=250)
     jobs = [{"dir": str(k), "overrides": [f"seed={k}"], "config_hash": str(k)} for k in range(1, 13)]
     (tmp_path / "sweep.json").write_text(json.dumps({"name": "s", "commands": ["c"], "jobs": jobs}))

@@ -18,13 +18,14 @@ ROWS = {  # label: option whose part the runs have
 }
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("runs")
     for label, part in ROWS.items():
-        write_curves(tmp_path / label, part, 0, power_law(STEPS))
-        info = json.loads((tmp_path / label / "run.json").read_text())
-        (tmp_path / label / "run.json").write_text(json.dumps(info | {"method": label}))
-    return tmp_path
+        write_curves(place / label, part, 0, power_law(STEPS))
+        info = json.loads((place / label / "run.json").read_text())
+        (place / label / "run.json").write_text(json.dumps(info | {"method": label}))
+    return place
 
 
 @pytest.mark.parametrize(
