@@ -10,7 +10,7 @@ from torch import Tensor
 
 from diffusion_lab.analyses.base import Work
 from diffusion_lab.data.conditions import Cond
-from diffusion_lab.diffusion import Denoiser
+from diffusion_lab.diffusion import Denoiser, bound_weights
 from diffusion_lab.metrics import Latents
 from diffusion_lab.solvers import Solver
 from diffusion_lab.training import TrainedDiffusion, TrainedModel
@@ -106,17 +106,28 @@ def check_training_images(trained: Sequence[TrainedDiffusion], images: int, key:
             raise ValueError(f"{key}={images} must be at most the {there} training images of {model.name}; use {there}")
 
 
+def weights_of_bound(model: TrainedDiffusion) -> Tensor:
+    """`diffusion.bound_weights` of a model: (T,) float64.
+
+    Raises:
+        ValueError: its prediction has several heads; called by `Analysis.check`, too, so that this is said first.
+    """
+    denoiser = model.denoiser
+    return bound_weights(denoiser.schedule, denoiser.prediction, denoiser.variance)
+
+
 def check_solver(solver: Solver, trained: Sequence[TrainedModel]) -> None:
     """Raise unless every diffusion model can be sampled with the solver `analysis.solver`.
 
     Raises:
-        ValueError: its steps do not fit a schedule, it needs label dropout, or it clips latents.
+        ValueError: its steps do not fit a schedule, it needs another model or label dropout, or it clips latents.
     """
     for model in trained:
         if not isinstance(model, TrainedDiffusion):
             continue
         try:
             solver.check(model.denoiser.schedule)
+            solver.check_model(model.denoiser)
         except ValueError as error:
             raise ValueError(f"analysis.solver.{error}") from error
         if solver.needs_null_label and model.denoiser.null_label is None:

@@ -78,7 +78,8 @@ class Evaluation:
             for the data set's own statistics.
 
     Raises:
-        ValueError: an argument out of range; from `check`, a metric that cannot be measured on the data.
+        ValueError: an argument out of range; from `check` and `check_model`, a metric that cannot be measured on the
+            data, or of the model.
     """
 
     always: tuple[Metric, ...] = (Agreement(), PSNR(), HueError())
@@ -141,6 +142,14 @@ class Evaluation:
             check_extractor(data_module.features, data_module.source, featured)
         if self.reference is not None:
             check_reference(self.reference, data_module.features, measured)
+
+    def check_model(self, model: nn.Module) -> None:
+        """Raise ValueError, before training, if a metric is not defined for this model, a denoiser or a generator."""
+        for metric in self.metrics:
+            if not isinstance(model, metric.models):
+                of = f"{metric.models.__name__}, and this model has a {type(model).__name__}"
+                raise ValueError(f"names=[{metric.name}] must be measured on a {of}; leave it out")
+            metric.check_model(model)
 
     def measured(self, data_module: ImageDataModule) -> list[Metric]:
         """The metrics of `metrics` and `always` that can be evaluated on this data; those that call the model last.
@@ -215,6 +224,7 @@ class Evaluation:
             ValueError: samples that are not finite, too few samples or reference images, or a cache of other images.
         """
         self.check(data_module)
+        self.check_model(denoiser)
         drawn = (latents or Latents.of_run(0)) if self.seed is None else Latents(self.seed, self.seed)
         model = Model(denoiser, solver, data_module, device, self.batch_size, drawn, ema_decay, progress)
         measured = self.measured(data_module) if metrics else []

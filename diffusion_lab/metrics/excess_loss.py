@@ -18,7 +18,6 @@ perfect model of their distribution is not 0.
 
 from __future__ import annotations
 
-import logging
 import math
 from typing import Any
 
@@ -35,14 +34,10 @@ from diffusion_lab.metrics.result import of_test_images
 from diffusion_lab.metrics.sampling import SampleNoise
 from diffusion_lab.progress import progress as shown
 
-log = logging.getLogger(__name__)
-
 
 class ExcessLoss(Metric):
     """The loss of `num_samples` test images above the floor, with `levels` network calls for each; no samples are
     generated.
-
-    It has no value, and a warning says so, for a schedule that does not reach from `low` to `high`.
 
     Args:
         levels: K, number of log SNRs.
@@ -51,7 +46,7 @@ class ExcessLoss(Metric):
         floor_images: training images over which the floor is a mean, evenly spread.
 
     Raises:
-        ValueError: an argument out of range.
+        ValueError: an argument out of range; from `check_model`, a schedule that does not reach from `low` to `high`.
     """
 
     name, better, units = "excess_loss", "lower", "bits/dim"
@@ -66,18 +61,20 @@ class ExcessLoss(Metric):
         self.floor_images = check_integer("floor_images", floor_images, 1, "use 64")
         self._floors: dict[tuple[Any, ...], Tensor] = {}  # of earlier snapshots
 
-    def __call__(self, given: Given) -> float | None:
+    def __call__(self, given: Given) -> float:
         model, schedule = given.model, given.model.denoiser.schedule
-        if not schedule.log_snr[-1] <= self.low < self.high <= schedule.log_snr[0]:
-            log.warning(
-                "metrics.names=[%s] is not measured: its levels are log SNRs from %g to %g, and this schedule has %.3g "
-                "to %.3g; use another one, or a metric of your own with other `low` and `high`",
-                *(self.name, self.low, self.high, schedule.log_snr[-1], schedule.log_snr[0]),
-            )
-            return None
         t, width = self.timesteps(schedule), (self.high - self.low) / self.levels
         excess = eps_losses(model, t, self.count(given.num_samples, model.data)) - self._floor(model, t)
         return float(excess.sum()) * width / (2 * math.log(2))
+
+    def check_model(self, model: Denoiser) -> None:
+        least, most = float(model.schedule.log_snr[-1]), float(model.schedule.log_snr[0])
+        if not least <= self.low < self.high <= most:
+            raise ValueError(
+                f"names=[{self.name}] must have a schedule with log SNRs from {self.low:g} to {self.high:g}, and this "
+                f"one has {least:.3g} to {most:.3g}; use another schedule, or a metric of your own with other `low` "
+                "and `high`"
+            )
 
     def timesteps(self, schedule: NoiseSchedule) -> Tensor:
         """(K,) int64 the timestep nearest to each level."""

@@ -194,6 +194,10 @@ class Metric(ABC):
         """Raise ValueError, before training, if it cannot be evaluated with `num_samples` samples of the data."""
         return  # by default it can
 
+    def check_model(self, model: Any) -> None:
+        """Raise ValueError, before training, if it is not defined for this model, which is of the class `models`."""
+        return  # by default it is
+
     def settings(self, given: Given) -> dict[str, Any]:
         """Plain values for the record: what else the value depends on."""
         return {}

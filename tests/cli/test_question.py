@@ -65,6 +65,14 @@ def test_a_loss_that_is_a_metric_may_decide(composed, metric: str) -> None:
     assert check(cfg) == [] and question_of([cfg])["metric"] == f"{metric}200"
 
 
+def test_a_metric_that_is_not_defined_for_the_model_is_refused(composed) -> None:
+    (fault,) = map(str, check(composed("metrics.names=[fid,excess_loss]", "schedule=laplace")))
+    words = (
+        "metrics.names=[excess_loss] must have a schedule with log SNRs from -6 to 6, and this one has -10.1 to 3.11;"
+    )
+    assert fault.startswith(words)
+
+
 def test_the_question_is_no_part_of_a_run(composed) -> None:
     assert config_hash(composed(*ASKED)) == config_hash(composed())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 
 import pytest
@@ -113,11 +112,10 @@ def test_the_floor_of_training_images_is_that_of_some_of_them_and_computed_once(
         value(denoiser, 4, metric, data, seed=1)
 
 
-def test_a_schedule_that_does_not_reach_the_levels_has_no_value(caplog):
-    caplog.set_level(logging.WARNING)
-    assert measured(Denoiser(Zero(), laplace(), Epsilon())) == []
-    assert "metrics.names=[excess_loss] is not measured: its levels are log SNRs from -6 to 6" in caplog.text
-    assert "-10.1 to 3.11" in caplog.text
+def test_a_schedule_that_does_not_reach_the_levels_is_refused():
+    words = "names=.excess_loss. must have a schedule with log SNRs from -6 to 6, and this one has -10.1 to 3.11; use"
+    with pytest.raises(ValueError, match=words):
+        measured(Denoiser(Zero(), laplace(), Epsilon()))
 
 
 def test_the_default_levels_are_on_every_schedule_but_laplace():

@@ -25,11 +25,10 @@ from torch import Tensor
 
 from diffusion_lab.analyses.base import Analysis, Result, Work
 from diffusion_lab.analyses.gradients.rows import jackknife, moments, row_gradients, without_each
-from diffusion_lab.analyses.images import check_training_images, training_images
+from diffusion_lab.analyses.images import check_training_images, training_images, weights_of_bound
 from diffusion_lab.analyses.seeds import band_words, group_band, groups_of
 from diffusion_lab.analyses.words import joined, plus_minus
 from diffusion_lab.arguments import check_integer
-from diffusion_lab.diffusion import bound_weights
 from diffusion_lab.distributed import rank, sum_, world_size
 from diffusion_lab.plotting import heading, line_style, log_axis, panels, timestep_axis
 from diffusion_lab.timesteps.grid import interpolated
@@ -61,8 +60,8 @@ class GradientVarianceByTimestep(Analysis):
         batch_size: rows of one network call.
 
     Raises:
-        ValueError: a number out of range; from `check`, fewer images than pairs, or models with different numbers of
-            timesteps. Their schedules may differ.
+        ValueError: a number out of range; from `check`, fewer images than pairs, models with different numbers of
+            timesteps, or a prediction of several heads. Their schedules may differ.
     """
 
     def __init__(self, pairs: int = 64, points: int = 50, batch_size: int = 32) -> None:
@@ -72,6 +71,8 @@ class GradientVarianceByTimestep(Analysis):
 
     def check(self, trained: Sequence[TrainedDiffusion]) -> None:
         check_training_images(trained, self.pairs, "analysis.pairs")
+        for model in trained:
+            weights_of_bound(model)
 
     def run(self, trained: Sequence[TrainedDiffusion], work: Work) -> Result:
         steps = trained[0].denoiser.num_timesteps
@@ -83,8 +84,7 @@ class GradientVarianceByTimestep(Analysis):
 
         data = work.stacked("gradients", one, len(trained), len(t))
         data |= {"timesteps": np.array(t), "image": drawn[0][0].numpy()}
-        parts = [(model.denoiser.schedule, model.denoiser.prediction, model.denoiser.variance) for model in trained]
-        data["weight"] = np.stack([bound_weights(*some).cpu().numpy()[t] for some in parts])
+        data["weight"] = np.stack([weights_of_bound(model).cpu().numpy()[t] for model in trained])
         data |= _statistics(data, steps)
         return Result(data, {"pairs": self.pairs, "timesteps": steps, "curves": _curves(trained, data)})
 

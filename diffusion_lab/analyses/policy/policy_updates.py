@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from diffusion_lab.diffusion import bound_weights
+from diffusion_lab.analyses.images import weights_of_bound
 from diffusion_lab.timesteps.beta_policy import best_timesteps
 from diffusion_lab.timesteps.grid import default_grid, interpolated, masses, strided
 from diffusion_lab.training import TrainedDiffusion
@@ -76,8 +76,7 @@ def read_queue(model: TrainedDiffusion) -> Queue:
     changes, totals, filled, selected = (state[key].cpu() for key in KEPT)
     node: dict[str, Any] = model.config.get("sampler") or {}
     settings = {key: int(node.get(key, value)) for key, value in DEFAULTS.items()}
-    d = model.denoiser
-    weights = bound_weights(d.schedule, d.prediction, d.variance).cpu()
+    weights = weights_of_bound(model).cpu()
     steps, stride = len(weights), settings["grid_stride"]
     grid = strided(steps, stride) if 0 < stride < steps else default_grid(weights)
     known = min(int(filled), len(totals)) if filled.ndim == 0 else 0

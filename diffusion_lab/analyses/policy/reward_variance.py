@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from diffusion_lab.analyses.base import Analysis, Result, Work
+from diffusion_lab.analyses.images import weights_of_bound
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.data.pixels import to_float
-from diffusion_lab.diffusion import bound_weights
 from diffusion_lab.plotting import line_style, log_axis, panels
 from diffusion_lab.training import DenoiserProbe, TrainedDiffusion
 
@@ -52,7 +52,8 @@ class RewardVariance(Analysis):
         noises: number of noises, at least 2.
 
     Raises:
-        ValueError: a number out of range; from `check`, models that are not the two before and after one update.
+        ValueError: a number out of range; from `check`, models that are not the two before and after one update, or
+            whose prediction has several heads.
     """
 
     def __init__(self, selected: Sequence[Sequence[int]], images: int = 32, noises: int = 64) -> None:
@@ -77,6 +78,7 @@ class RewardVariance(Analysis):
         if trained[0].data.conditions.names:
             name = trained[0].name
             raise ValueError(f"run={name} must be an unconditional model; use one with dataset.conditional=false")
+        weights_of_bound(trained[0])
 
     def run(self, trained: Sequence[TrainedDiffusion], work: Work) -> Result:
         x0 = to_float(trained[0].data.reference("train", self.images)).to(work.device)
@@ -115,8 +117,7 @@ class RewardVariance(Analysis):
         pairs = x0.repeat_interleave(len(selected), 0)
         t = torch.tensor(selected, device=x0.device).repeat(len(x0))
         index = torch.arange(len(pairs), device=x0.device)
-        denoiser = trained[0].denoiser
-        c = bound_weights(denoiser.schedule, denoiser.prediction, denoiser.variance).to(x0.device)[t]
+        c = weights_of_bound(trained[0]).to(x0.device)[t]
 
         def loss(model: TrainedDiffusion, seed: int) -> Tensor:
             model.denoiser.train(dropout)

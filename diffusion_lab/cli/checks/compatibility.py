@@ -18,7 +18,6 @@ from diffusion_lab.callbacks import AnnealingCallback, HeadTracking, TimestepSam
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.data import Conditions, ImageDataModule, ImageSource
 from diffusion_lab.diffusion import Prediction, TrainingNoise, Weighting
-from diffusion_lab.metrics import Metric
 from diffusion_lab.runs.trained_run import TrainedRun
 from diffusion_lab.solvers import Solver
 from diffusion_lab.timesteps import TimestepSampler, Uniform
@@ -143,14 +142,6 @@ def unfit_callbacks(kind: type[ModelKind], callbacks: Mapping[str, Any]) -> Iter
         if not issubclass(kind.trains, drives):
             why = f"it works with {drives.__name__}, and this run has {kind.trains.__name__}"
             yield f"callbacks.{name}={type(callback).__name__} must be null, because {why}; use callbacks.{name}=null"
-
-
-def unfit_metrics(generates: type[nn.Module], metrics: Iterable[Metric]) -> Iterator[str]:
-    """Each metric must be defined for the class that generates."""
-    for metric in metrics:
-        if not issubclass(generates, metric.models):
-            of = f"{metric.models.__name__}, and this model has a {generates.__name__}"
-            yield f"metrics.names=[{metric.name}] must be measured on a {of}; leave it out"
 
 
 def sharding_faults(cfg: DictConfig, sampler: Any) -> Iterator[str]:

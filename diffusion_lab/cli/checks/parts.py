@@ -25,7 +25,6 @@ from diffusion_lab.cli.checks.compatibility import (
     time_map_faults,
     typed,
     unfit_callbacks,
-    unfit_metrics,
 )
 from diffusion_lab.cli.checks.machine import check_disk
 from diffusion_lab.cli.checks.method import MethodCheck
@@ -76,7 +75,6 @@ class _PartsCheck(MethodCheck):
         if not self.errors:
             acting = {path.partition(".")[2]: self.objects[path] for path in callbacks}
             self.say(*missing_callbacks(self.objects, acting.values()), *unfit_callbacks(kind, acting))
-            self.say(*unfit_metrics(kind.generates, self.objects["metrics"].metrics))
             data = self.objects["dataset"]
             results = [name for one in acting.values() for name in getattr(one, "results", lambda data: ())(data)]
             self._check_sweep_metric(results)
@@ -94,9 +92,12 @@ class _PartsCheck(MethodCheck):
         self.check_method()
         if "schedule" in self.objects and self.objects.get("solver") is not None:
             self.attempt("solver", self.objects["solver"].check, self.objects["schedule"])
-        if "network" in self.objects and self.objects.get("solver") is not None and not self.errors:
-            model = self.objects["model"].whole(self.objects["network"], self.parts)
-            self.attempt("solver", self.objects["solver"].check_model, model)
+        if "network" in self.objects and not self.errors:
+            kind = self.objects["model"]
+            model = kind.generating(kind.whole(self.objects["network"], self.parts))
+            if self.objects.get("solver") is not None:
+                self.attempt("solver", self.objects["solver"].check_model, model)
+            self.attempt("metrics", self.objects["metrics"].check_model, model)
         if "annealing" in self.objects and "optimizer" in self.objects:
             self.attempt("annealing", self._check_annealing)
         if isinstance(self.cfg.trainer.get("strategy"), DictConfig):

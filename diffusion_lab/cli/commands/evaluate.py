@@ -82,7 +82,6 @@ def _measure(
     cfg: DictConfig, trained: TrainedModel, seed: Sequence[int] = (), again: bool = False
 ) -> list[MetricResult]:
     """The metrics of a model, at least one, on the latents of `metrics` or other ones; again: only those of samples."""
-    from diffusion_lab.cli.checks.compatibility import unfit_metrics
     from diffusion_lab.cli.inference import ready, threads_of
     from diffusion_lab.metrics import Latents
 
@@ -104,8 +103,7 @@ def _measure(
             trained.data.prepare_data()
     with config_errors("metrics"):
         evaluation.check(trained.data)
-    if faults := [*unfit_metrics(type(trained.module), evaluation.metrics)]:
-        raise InvalidConfig([ConfigError(fault) for fault in faults])
+        evaluation.check_model(trained.module)
     if again:
         evaluation.metrics = tuple(metric for metric in evaluation.metrics if not metric.needs <= {"model"})
     solver = pick_solver(cfg, trained)
