@@ -221,12 +221,13 @@ class Generation(EvaluationCallback):
         return at_end or due(step, self.every, last_step(trainer))
 
     def rows(self, trainer: Trainer, module: RunModule, step: int) -> int:
-        evaluated = measured(step, self.every, self.metrics_every, last_step(trainer))
-        measures = evaluated and self.evaluation.measured(data_of(trainer))
-        images = self.evaluation.images(module.streams.seed, self.grid) if measures else self.grid
+        diffusion = isinstance(module, DiffusionModule)
         if self._calls is None:  # the solver runs once to count them
-            self._calls = network_calls(self.solver, module.denoiser) if isinstance(module, DiffusionModule) else 1
-        return images * self._calls
+            self._calls = network_calls(self.solver, module.denoiser) if diffusion else 1
+        if not measured(step, self.every, self.metrics_every, last_step(trainer)):
+            return self.grid * self._calls
+        timesteps = module.denoiser.num_timesteps if diffusion else 0
+        return self.evaluation.calls(data_of(trainer), self._calls, timesteps, module.streams.seed, self.grid)
 
     def evaluate(self, trainer: Trainer, module: RunModule, step: int) -> None:
         with averaged_weights(trainer, module) as decay, trainer.strategy.precision_plugin.forward_context():

@@ -43,6 +43,9 @@ class BitsPerDim(Metric):
     def count(self, num_samples: int, data: ImageDataModule) -> int:
         return min(num_samples, len(data.source.test()))
 
+    def calls(self, images: int, timesteps: int) -> int:
+        return images * timesteps
+
     def settings(self, given: Given) -> dict[str, Any]:
         data, count = given.model.data, self.count(given.num_samples, given.model.data)
         return {

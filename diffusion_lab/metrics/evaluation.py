@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -186,13 +187,14 @@ class Evaluation:
 
     def result_names(self, data_module: ImageDataModule) -> list[str]:
         """Names of the results of a call with this data module; most of them are known without loading images."""
-        return [self._name(metric, data_module) for metric in self.measured(data_module)]
+        return [self.result_name(metric, data_module) for metric in self.measured(data_module)]
 
     def directions(self, data_module: ImageDataModule) -> dict[str, str]:
         """Names of the results, each with `Metric.better`."""
-        return {self._name(metric, data_module): metric.better for metric in self.measured(data_module)}
+        return {self.result_name(metric, data_module): metric.better for metric in self.measured(data_module)}
 
-    def _name(self, metric: Metric, data: ImageDataModule) -> str:
+    def result_name(self, metric: Metric, data: ImageDataModule) -> str:
+        """The name of a metric's result on this data, e.g. `fd1k_digits`."""
         return metric.public_name(metric.count(self.num_samples, data), used_extractor(metric, data))
 
     def __call__(
@@ -236,7 +238,7 @@ class Evaluation:
             self._complete(first, model)
         points = self.num_samples if any("features" in metric.needs for metric in measured) else 0
         given = Given(self.num_samples, generated, partial(self._reference, model, points), model)
-        results = [result_of(metric, self._name(metric, data_module), given) for metric in measured]
+        results = [result_of(metric, self.result_name(metric, data_module), given) for metric in measured]
         return Evaluated(first.pictures, [result for result in results if result is not None], first.columns)
 
     @property
@@ -244,9 +246,25 @@ class Evaluation:
         """The seed of the latents of grids."""
         return PICTURES if self.seed is None else self.seed
 
-    def images(self, run_seed: int, grid: int) -> int:
-        """The number of samples of an evaluation with metrics and a grid, in the run with a seed."""
-        return self.num_samples + (grid if self.seed is None and run_seed != PICTURES else 0)
+    def calls(self, data: ImageDataModule, of_sample: int, timesteps: int, run_seed: int, grid: int) -> int:
+        """Network calls for one image each of an evaluation with metrics and a grid.
+
+        Args:
+            data: if it is not here, model metrics are taken to use N images.
+            of_sample: calls that make one sample.
+            timesteps: T.
+            run_seed: the run's seed.
+            grid: images of the grid.
+        """
+        measured, calls = self.measured(data), 0
+        for metric in measured:
+            images = self.num_samples
+            with suppress(FileNotFoundError):
+                images = metric.count(self.num_samples, data)
+            calls += metric.calls(images, timesteps)
+        sampled = self.num_samples if any(metric.needs - {"model"} for metric in measured) else 0
+        pictured = sampled and (self.seed is not None or run_seed == PICTURES)  # the grid is of the samples
+        return calls + of_sample * (sampled if pictured else sampled + grid)
 
     def _generate(self, model: Model, measured: Sequence[Metric], first: FirstSamples) -> Generated:
         """Make this rank's samples and collect what the metrics need from all ranks; the last rank makes a few extra

@@ -84,6 +84,9 @@ class ExcessLoss(Metric):
     def count(self, num_samples: int, data: ImageDataModule) -> int:
         return min(num_samples, len(data.source.test()))
 
+    def calls(self, images: int, timesteps: int) -> int:
+        return images * self.levels
+
     def settings(self, given: Given) -> dict[str, Any]:
         data, count = given.model.data, self.count(given.num_samples, given.model.data)
         return {

@@ -206,6 +206,11 @@ class Metric(ABC):
         """The number of images in the public name."""
         return num_samples
 
+    def calls(self, images: int, timesteps: int) -> int:
+        """Network calls for one image each, beside those that make samples, on `count` images and T timesteps: for the
+        estimate of a run's cost."""
+        return 0
+
     def public_name(self, count: int, extractor: FeatureExtractor | None) -> str:
         """The name of a result on `count` images: `fid50k`, `fd1k_digits`, `psnr1k`."""
         suffix = extractor.suffix if extractor is not None and self.needs & (OF_EXTRACTOR | {"nearest"}) else ""

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from diffusion_lab.arguments import check_integer, check_number
+from diffusion_lab.arguments import check_integer, check_number, nearest
+
+SHOWN = 8  # layers named in a message
 
 
 class Keywords(NamedTuple):
@@ -111,3 +113,15 @@ def check_labelled(label: Tensor | None, num_classes: int | None) -> None:
             f"num_classes={num_classes} does not go with a batch that has {given}; "
             "give the network the data's number of classes and the data conditional=True, or neither"
         )
+
+
+def layer_fault(network: nn.Module, name: str, key: str = "layers") -> str | None:
+    """The message for a name, given as `key`, that is no module inside the network, else None."""
+    inside = [key for key, _ in network.named_modules() if key]
+    if name in inside:
+        return None
+    blocks = [key for key in inside if key.rpartition(".")[2].isdigit() and key.count(".") == 1] or inside
+    return (
+        f"{key}={name} must be a module inside {type(network).__name__}{nearest(name, inside)}; use one of its "
+        f"named_modules(), e.g. {', '.join(blocks[:SHOWN])}"
+    )

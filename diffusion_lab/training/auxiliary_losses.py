@@ -10,27 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from diffusion_lab.arguments import check_made, nearest
+from diffusion_lab.arguments import check_made
 from diffusion_lab.auxiliary import Auxiliary
 from diffusion_lab.diffusion import Step
 from diffusion_lab.failure import Failure, WrongResult
+from diffusion_lab.networks.checks import layer_fault
 from diffusion_lab.streams import Streams
 from diffusion_lab.training.run_module import RunModule
 from diffusion_lab.training.sharded import local
-
-SHOWN = 8  # layers named in a message
-
-
-def layer_fault(network: nn.Module, name: str) -> str | None:
-    """The message for a name that is no module inside the network, else None."""
-    inside = [key for key, _ in network.named_modules() if key]
-    if name in inside:
-        return None
-    blocks = [key for key in inside if key.rpartition(".")[2].isdigit() and key.count(".") == 1] or inside
-    return (
-        f"layers={name} must be a module inside {type(network).__name__}{nearest(name, inside)}; use one of its "
-        f"named_modules(), e.g. {', '.join(blocks[:SHOWN])}"
-    )
 
 
 def accumulation_fault(
@@ -65,8 +52,8 @@ class AuxiliaryLosses(nn.ModuleDict):
         for name, loss in losses.items():
             self[name] = check_made(f"auxiliary.{name}", loss, Auxiliary, "use one such as Dispersive(layers=[...])")
             for layer in loss.layers:
-                if fault := layer_fault(network, layer):
-                    raise ValueError(f"auxiliary.{name}.{fault}")
+                if fault := layer_fault(network, layer, f"auxiliary.{name}.layers"):
+                    raise ValueError(fault)
         self._layers = list(dict.fromkeys(layer for loss in self.losses.values() for layer in loss.layers))
         for layer in self._layers:
             network.get_submodule(layer).register_forward_hook(self._keeps(layer))

@@ -25,9 +25,9 @@ from diffusion_lab.arguments import check_number
 from diffusion_lab.data import Conditions
 from diffusion_lab.diffusion import Denoiser, PathPosition, Plain, Velocity
 from diffusion_lab.diffusion.schedule import working_dtype
+from diffusion_lab.networks.checks import layer_fault
 from diffusion_lab.networks.second_time import with_second_time
 from diffusion_lab.streams import Streams
-from diffusion_lab.training.auxiliary_losses import layer_fault
 from diffusion_lab.training.model_kind import DiffusionModel, Parts
 from diffusion_lab.training.module import DiffusionModule, Losses, Pairs
 from diffusion_lab.training.run_module import seed_dropout
@@ -57,6 +57,7 @@ class MeanFlowModule(DiffusionModule):
     trained.
     """
 
+    calls_beside = 3  # a tangent of a convolution is two; 2 for networks of affine maps alone, such as DiT
     share: float = 0.25
 
     def pair(self, x0: Tensor, cond: dict[str, Tensor]) -> Intervals:
@@ -110,7 +111,8 @@ class MeanFlow(DiffusionModel):
     ours: the embedding of t - r is added to that of t (`networks.second_time`).
 
     Differs from the paper: times are those of the schedule, which end at 1 - 1/(2T); guidance is not trained into the
-    network. Differs from its code: the rows with r = t are spread over the batch, there they are its first.
+    network, as with guidance_eq=none in its code. Differs from its code: the rows with r = t are spread over the batch;
+    there they are its first for ImageNet, and drawn for CIFAR-10.
 
     Args:
         share: of the rows with r != t, in [0, 1]; 0.25 for the paper's ImageNet, 0.75 for its CIFAR-10.
@@ -131,8 +133,8 @@ class MeanFlow(DiffusionModel):
     def faults(self, network: nn.Module, parts: Parts) -> Iterator[str]:
         yield from super().faults(network, parts)
         yield from _other_parts(parts)
-        if fault := layer_fault(network, self.layer):
-            yield f"model.{fault.replace('layers=', 'layer=', 1)}"
+        if fault := layer_fault(network, self.layer, "model.layer"):
+            yield fault
         if fault := forward_mode_fault(network, parts["dataset"].conditions):
             yield fault
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from lightning.pytorch.trainer.states import TrainerFn
@@ -89,6 +89,9 @@ class DiffusionModule(RunModule):
     Where `pair` gives a map of times, each position is a row of its own to prediction, weighting and `total`; records
     and logs have the means of each image.
 
+    Attributes:
+        calls_beside: network calls without gradients of each row, beside the trained one: for the estimate of a cost.
+
     Args:
         denoiser: network, noise schedule, prediction and reverse variance.
         weighting: weight of each row's native loss.
@@ -101,6 +104,7 @@ class DiffusionModule(RunModule):
         ValueError: an auxiliary loss names a layer that the network does not have.
     """
 
+    calls_beside: ClassVar[int] = 0
     denoiser: Denoiser
     weighting: Weighting
     draw_timesteps: DrawTimesteps

@@ -101,6 +101,7 @@ class SelfConditionedModule(DiffusionModule):
         probability: p in [0, 1].
     """
 
+    calls_beside = 1
     denoiser: SelfConditionedDenoiser
 
     def __init__(self, *args: Any, probability: float = 0.5, **named: Any) -> None:

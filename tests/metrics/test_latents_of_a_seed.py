@@ -112,7 +112,8 @@ def test_the_samples_of_an_evaluation_are_counted(
     _, alone = evaluated(data, 0)
     _, drawn = evaluated(data, seed, number, keep=4)
     assert sum(map(len, drawn)) * COUNT == sum(map(len, alone)) * images
-    assert Evaluation(COUNT, seed=number).images(seed, 4) == images
+    evaluation = Evaluation(COUNT, metrics=named("sample_variance"), seed=number)
+    assert evaluation.calls(data, 3, 50, seed, 4) == 3 * images
 
 
 def test_the_protocol_has_the_rule_and_not_the_seed(data: ImageDataModule) -> None:

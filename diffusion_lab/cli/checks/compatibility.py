@@ -18,11 +18,12 @@ from diffusion_lab.callbacks import AnnealingCallback, HeadTracking, TimestepSam
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.data import Conditions, ImageDataModule, ImageSource
 from diffusion_lab.diffusion import Prediction, TrainingNoise, Weighting
+from diffusion_lab.networks.checks import layer_fault
 from diffusion_lab.runs.trained_run import TrainedRun
 from diffusion_lab.solvers import Solver
 from diffusion_lab.timesteps import TimestepSampler, Uniform
 from diffusion_lab.training import ModelKind, RunModule
-from diffusion_lab.training.auxiliary_losses import accumulation_fault, layer_fault
+from diffusion_lab.training.auxiliary_losses import accumulation_fault
 
 
 def clip_fault(solver: Solver, source: ImageSource) -> str | None:
@@ -93,8 +94,8 @@ def layer_faults(network: nn.Module, losses: Mapping[str, Auxiliary]) -> Iterato
     """Each layer that an auxiliary loss names must be inside the network."""
     for path, loss in losses.items():
         for layer in loss.layers:
-            if fault := layer_fault(network, layer):
-                yield f"{path}.{fault}"
+            if fault := layer_fault(network, layer, f"{path}.layers"):
+                yield fault
 
 
 def time_map_faults(kind: type[ModelKind], parts: Mapping[str, Any]) -> Iterator[str]:

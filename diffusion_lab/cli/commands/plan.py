@@ -179,18 +179,19 @@ def _other(shape: tuple[int, ...], alike: bool) -> str:
 def _price(cfgs: list[DictConfig], costs: list[Cost]) -> Price:
     """The mean over the jobs; seconds of a sample are those of its network calls."""
     from diffusion_lab.cli.cost.cost import saving_seconds
-    from diffusion_lab.cli.cost.counts import count_beside, solver_calls
+    from diffusion_lab.cli.cost.counts import count_beside, measured_steps
     from diffusion_lab.cli.run_parts import part
 
     cfg, cost = cfgs[0], costs[0]
-    samples, each, calls = cfg.metrics.num_samples, solver_calls(cfg), cost.counts.beside.calls
     twice = cfg.copy()
-    OmegaConf.update(twice, "metrics.num_samples", 2 * samples)
+    OmegaConf.update(twice, "metrics.num_samples", 2 * cfg.metrics.num_samples)
     # Of one seed, with one grid.
     once, doubled = (count_beside(one, part(one, "dataset")).calls for one in (cfg, twice))
-    evaluations = round((doubled - once) / (samples * each))
-    second = (cost.evaluation_seconds - saving_seconds(cost.counts)) / calls
-    if not evaluations:
-        raise ConfigError("metrics.names=[] must name what is measured; use metrics=default")
-    whole = sum(one.seconds for one in costs) / len(costs)
-    return Price(whole - evaluations * samples * each * second, each * second, evaluations)
+    if doubled == once:
+        raise ConfigError(
+            f"metrics.names=[{','.join(cfg.metrics.names)}] must have one whose cost grows with metrics.num_samples; "
+            "use metrics=default"
+        )
+    added = (doubled - once) * (cost.evaluation_seconds - saving_seconds(cost.counts)) / cost.counts.beside.calls
+    whole, evaluations = sum(one.seconds for one in costs) / len(costs), sum(measured_steps(cfg))
+    return Price(whole - added, added / (evaluations * cfg.metrics.num_samples), evaluations)

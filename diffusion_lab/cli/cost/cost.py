@@ -1,7 +1,9 @@
 """The cost of a run: FLOPs counted on the meta device, and time measured here or estimated from FLOPs.
 
     training     max_steps * seconds of a step
-    evaluation   network calls outside the steps (samples, validation, the timestep sampler), and checkpoints
+    evaluation   network calls outside the steps (samples, metrics, validation, the timestep sampler), and checkpoints
+
+FLOPs are those of the run's network; other ones, such as an encoder of an auxiliary loss, are in measured times alone.
 
 A step and a call are measured if the data and the devices are here and a step is short enough. Otherwise
 seconds = FLOPs / (processes * FLOP/s), and `Cost.basis` describes the source of the FLOP/s.
@@ -50,7 +52,7 @@ class Counts(NamedTuple):
 
     parameters: int  # of the network
     forward: int  # FLOPs without gradients
-    training: int  # FLOPs, forward and backward
+    training: int  # FLOPs, forward and backward, with the step's calls without gradients
     beside: Beside
     checkpoint: int  # bytes
 
@@ -139,7 +141,9 @@ def _count(cfg: DictConfig, data: ImageDataModule) -> tuple[Counts, torch.nn.Mod
     )
     if key not in _NETWORKS:
         network = meta_network(RunParts(cfg))
-        _NETWORKS[key] = network, sum(p.numel() for p in network.parameters()), *flops(network, data.conditions)
+        forward, training = flops(network, data.conditions)
+        training += part(cfg, "model").trains.calls_beside * forward
+        _NETWORKS[key] = network, sum(p.numel() for p in network.parameters()), forward, training
     network, parameters, forward, training = _NETWORKS[key]
     saved = checkpoint_bytes(cfg, parameters)
     return Counts(parameters, forward, training, count_beside(cfg, data), saved), network

@@ -69,9 +69,8 @@ def flops(network: nn.Module, conditions: Conditions) -> tuple[int, int]:
 
 
 def count_beside(cfg: DictConfig, data: ImageDataModule) -> Beside:
-    """Calls for samples, validation and the timestep sampler (and the one inside it), and checkpoints."""
-    samples, rows = _samples(cfg, data)
-    calls = samples * solver_calls(cfg) if samples else 0
+    """Calls for samples, metrics, validation and the timestep sampler (and the one inside it), and checkpoints."""
+    calls, rows = _evaluations(cfg, data)
     validation, checkpoint = cfg.callbacks.get("validation"), cfg.callbacks.get("checkpoint")
     if validation is not None:
         images = _validation_images(data) * validation.get("repeats", 1)
@@ -88,18 +87,26 @@ def _steps(cfg: DictConfig, callback: DictConfig) -> list[int]:
     return [*range(every, cfg.max_steps, every), cfg.max_steps] if every else []
 
 
-def _samples(cfg: DictConfig, data: ImageDataModule) -> tuple[int, int]:
-    """Samples of the whole run, for metrics and for grids, and the batch size of one process."""
+def measured_steps(cfg: DictConfig) -> list[bool]:
+    """For each time that a run with metrics generates, whether they are measured."""
+    generation = cfg.callbacks.generation
+    settings = (generation.every, generation.get("metrics_every", 0), cfg.max_steps)
+    return [is_measured(step, *settings) for step in _steps(cfg, generation) or [cfg.max_steps]]  # always at the end
+
+
+def _evaluations(cfg: DictConfig, data: ImageDataModule) -> tuple[int, int]:
+    """Network calls of the whole run for metrics and for grids, and the batch size of one process."""
     generation, metrics = cfg.callbacks.get("generation"), part(with_metrics(cfg), "metrics")
     if generation is None:
         return 0, 0
-    grid, steps = generation.get("grid", 64), _steps(cfg, generation)
-    if not metrics.measured(data):
-        return grid * len(steps), min(metrics.batch_size, grid) if steps else 0
-    settings = (generation.every, generation.get("metrics_every", 0), cfg.max_steps)
-    measured = [is_measured(step, *settings) for step in steps or [cfg.max_steps]]  # always at the end
-    rows = min(metrics.batch_size, -(-metrics.num_samples // world_size(cfg)))
-    return sum(metrics.images(cfg.seed, grid) if one else grid for one in measured), rows
+    grid, measures = generation.get("grid", 64), bool(metrics.measured(data))
+    at = measured_steps(cfg) if measures else [False] * len(_steps(cfg, generation))
+    if not at:
+        return 0, 0
+    rows = min(metrics.batch_size, -(-metrics.num_samples // world_size(cfg)) if measures else grid)
+    each, timesteps = solver_calls(cfg), part(cfg, "schedule").num_timesteps
+    once = metrics.calls(data, each, timesteps, cfg.seed, grid) if measures else 0
+    return sum(once if one else grid * each for one in at), rows
 
 
 def _validation_images(data: ImageDataModule) -> int:

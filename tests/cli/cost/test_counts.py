@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
-from diffusion_lab.cli.build import part
+from diffusion_lab.cli.build import build_module, part
 from diffusion_lab.cli.checks.machine import checkpoint_bytes, checkpoints_kept, optimizer_states
 from diffusion_lab.cli.checks.parts import meta_network
 from diffusion_lab.cli.cost import cost
@@ -17,6 +19,7 @@ from diffusion_lab.cli.dry_run import describe_batch
 from diffusion_lab.cli.processes import world_size
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.data import Digits, ImageDataModule
+from diffusion_lab.streams import Position
 from tests.data.fakes import conditions_of
 
 
@@ -89,6 +92,34 @@ def test_calls_beside_the_steps_of_a_run(composed, overrides: list[str], samples
     beside = count_beside(cfg, data)
     assert beside.calls == samples * 7 + validations * 360 and beside.checkpoints == 3
     assert count_beside(composed("callbacks.checkpoint=null"), data).checkpoints == 0
+
+
+@pytest.mark.parametrize(
+    ("names", "calls"),
+    [
+        ("excess_loss", 24 * 200 + 64 * 7),  # levels of each image, and a grid
+        ("bits_per_dim,sample_variance", 1000 * 200 + 200 * 7),
+    ],
+)
+def test_metrics_that_call_the_model(composed, names: str, calls: int) -> None:
+    words = [f"metrics.names=[{names}]", "metrics.num_samples=200", "callbacks.validation=null", "solver.steps=7"]
+    assert count_beside(composed("snapshot_every=0", *words), ImageDataModule(Digits(), batch_size=64)).calls == calls
+
+
+@pytest.mark.parametrize(("method", "calls"), [("ddpm", 0), ("self_conditioning", 1), ("meanflow", 3)])
+def test_calls_of_a_step_without_gradients(composed, method: str, calls: int) -> None:
+    """Counted in the step itself, on a batch of zeros."""
+    cfg = composed(f"method={method}")
+    parts = RunParts(cfg)
+    module: Any = build_module(parts)
+    data = parts["dataset"]
+    image, cond = data.conditions.blank(1, "cpu")
+    module._position = Position(0)
+    with FlopCounterMode(display=False) as counter:
+        module.losses(module.pair(image, cond)).objective.sum().backward()
+    counted, _ = cost._count(cfg, data)
+    trained = counted.training - calls * counted.forward
+    assert (counter.get_total_flops() - trained) / counted.forward == pytest.approx(calls, abs=0.1)
 
 
 def test_processes_share_the_samples(composed) -> None:
