@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -59,19 +60,24 @@ def metric_fault(cfg: DictConfig, evaluation: Evaluation, data: ImageDataModule,
 
 
 def _metric(cfgs: Sequence[DictConfig]) -> str | None:
-    """The name of the values that decide; None if it is not the same for all data sets of the sweep."""
+    """The name of the values that decide, by default of the first metric that a run measures and that has a direction,
+    as `report` takes it; None if it is not the same for all data sets of the sweep, or nothing is measured."""
     from diffusion_lab.cli.metric_files import with_metrics
     from diffusion_lab.cli.run_parts import part
 
     wanted, found = cfgs[0].question.metric, dict[str, str | None]()
-    if wanted is None or "/" in wanted:
+    if wanted is not None and "/" in wanted:
         return wanted
     for cfg in cfgs:
         key = OmegaConf.to_yaml(OmegaConf.create({"metrics": cfg.metrics, "dataset": cfg.dataset}))
+        if key not in found and not cfg.metrics.num_samples:
+            found[key] = None
         if key not in found:
             evaluation, data = part(with_metrics(cfg), "metrics"), part(cfg, "dataset")
-            same = [metric for metric in evaluation.measured(data) if metric.name == wanted]
-            names = [one.public_name(one.count(evaluation.num_samples, data), data.features) for one in same]
-            found[key] = next(iter(names), None)
+            deciding = evaluation.measured(data)
+            deciding = [one for one in deciding if one.name == wanted or (wanted is None and one.better != "neither")]
+            found[key] = None
+            with suppress(FileNotFoundError):  # the number of test images, in a dry run without the data
+                found[key] = next((evaluation.result_name(one, data) for one in deciding), None)
     different = set(found.values())
     return different.pop() if len(different) == 1 else None

@@ -105,6 +105,6 @@ def name_jobs(folder: Path, typed: list[str], jobs: list[Job]) -> None:
     stated = write_sweep(folder, shlex.join(["diffusion-lab", *typed]), new, asked)
     if not asked or not stated:
         return
-    counted = {"seeds"} if jobs[0].task_cfg.question.seeds is None else set()  # not stated by this command
-    if any(asked[key] != stated.get(key) for key in asked.keys() - counted):
+    default = {key for key, typed in jobs[0].task_cfg.question.items() if typed is None}  # not stated by this command
+    if any(asked[key] != stated.get(key) for key in asked.keys() - default):
         print(f"question: {words(asked)}; {folder} keeps the first: {json.dumps(stated)}")

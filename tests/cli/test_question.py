@@ -65,6 +65,15 @@ def test_a_loss_that_is_a_metric_may_decide(composed, metric: str) -> None:
     assert check(cfg) == [] and question_of([cfg])["metric"] == f"{metric}200"
 
 
+def test_by_default_the_first_metric_decides(composed, tmp_path: Path) -> None:
+    of = [composed("dataset=image_folder", f"dataset.source.root={tmp_path}", f"seed={seed}") for seed in (0, 1)]
+    assert question_of(of)["metric"] == "fd1k_own"
+    assert question_of([*of, composed()])["metric"] is None
+    other = [composed("metrics.names=[sample_variance,kid]"), composed("question.metric=copying")]
+    assert [question_of([cfg])["metric"] for cfg in other] == ["kd1k_digits", "copying1k"]
+    assert question_of([composed("metrics=none")])["metric"] is None
+
+
 def test_a_metric_that_is_not_defined_for_the_model_is_refused(composed) -> None:
     (fault,) = map(str, check(composed("metrics.names=[fid,excess_loss]", "schedule=laplace")))
     words = (
