@@ -17,6 +17,7 @@ users contain both.
 from __future__ import annotations
 
 import io
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -141,9 +142,14 @@ class Square:
         return to_square(image, self.image_size, self.channels, self.resize)
 
     @property
+    def shape(self) -> tuple[int, int, int]:
+        """(channels, S, S)."""
+        return self.channels, self.image_size, self.image_size
+
+    @property
     def megabytes(self) -> float:
         """Size of one image in units of 2^20 bytes."""
-        return self.channels * self.image_size**2 / 2**20
+        return math.prod(self.shape) / 2**20
 
     def identity(self) -> str:
         """Part of a fingerprint, because equal files converted in different ways are different images."""

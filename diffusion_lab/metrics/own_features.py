@@ -8,11 +8,9 @@ values of other images, which have another network, are told apart.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import pickle
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -26,11 +24,11 @@ from diffusion_lab.cache_folder import cache_folder
 from diffusion_lab.data import ImageDataModule, ImageSource
 from diffusion_lab.distributed import broadcast_, rank
 from diffusion_lab.files import replacing
-from diffusion_lab.files_inside import regular
 from diffusion_lab.metrics.features import FeatureExtractor, SmallClassifier
 from diffusion_lab.metrics.learn_features import DIMS, FORMAT, LARGEST, alone, at_most, dim_for, learn, new_network
-from diffusion_lab.progress import progress, waiting
+from diffusion_lab.progress import progress
 from diffusion_lab.streams import Streams
+from diffusion_lab.taking_turns import one_at_a_time
 
 MOST = 8192  # images to learn from
 READ = 256  # images that are read at a time
@@ -169,7 +167,7 @@ class OwnFeatures(FeatureExtractor):
         path = self.weights_file()
         if self.path is not None:
             return self._read(path)
-        with _one_at_a_time(path):
+        with one_at_a_time(path):
             with suppress(FileNotFoundError, ValueError):
                 return self._read(path)
             network = self._trained()
@@ -234,19 +232,6 @@ class _Judge(nn.Module):
 
     def maps(self, images: Tensor) -> Tensor:
         return self.network.maps(at_most(images))
-
-
-@contextmanager
-def _one_at_a_time(path: Path) -> Iterator[None]:
-    """Let one process of this machine at a time make a file of the folder of caches, while the others wait. The lock, a
-    file beside it, ends with its process. Where the folder cannot be written to, nobody waits."""
-    with ExitStack() as held:
-        with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            lock = held.enter_context(open(path.with_suffix(".held"), "wb", opener=regular))
-            with waiting(f"waiting for another process, which makes {path.name}"):
-                fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _digest(record: dict[str, Any]) -> str:

@@ -39,6 +39,8 @@ WITHOUT_EFFECT = (
     "callbacks.heartbeat",
     "callbacks.pruning",
     "dataset.num_workers",
+    "dataset.source.cache_gb",
+    "dataset.source.images.cache_gb",
     "dataset.features.batch_size",
     "images_per_device",
     "accumulate",

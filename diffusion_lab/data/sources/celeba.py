@@ -44,7 +44,7 @@ class CelebA(ImageFolder):
         crop: (left, top, side), pixels of the aligned image: (25, 57, 128) in DDIM and U-ViT, (19, 39, 140) in score
             SDE, (15, 40, 148) in ddpm-torch.
         test_share: share of the images in the test split, in (0, 1); only without the official partition.
-        on_bad, memory_mb, cache_dir: as `EncodedSource`.
+        on_bad, memory_mb, cache_dir, cache_gb: as `EncodedSource`.
 
     Raises:
         ValueError: a crop outside the image; as `ImageFolder`; files of another size, or a partition that is not
@@ -68,9 +68,16 @@ class CelebA(ImageFolder):
         on_bad: str = "error",
         memory_mb: float = 4096,
         cache_dir: WrittenPath | None = None,
+        cache_gb: float = 16,
     ) -> None:
         super().__init__(
-            root, image_size, test_share=test_share, on_bad=on_bad, memory_mb=memory_mb, cache_dir=cache_dir
+            root,
+            image_size,
+            test_share=test_share,
+            on_bad=on_bad,
+            memory_mb=memory_mb,
+            cache_dir=cache_dir,
+            cache_gb=cache_gb,
         )
         if len(crop) != 3 or min(crop) < 0 or crop[2] < 1 or crop[0] + crop[2] > WIDTH or crop[1] + crop[2] > HEIGHT:
             raise ValueError(
@@ -117,7 +124,7 @@ class CelebAHQ(ImageFolder):
         root: folder of the files, in subfolders or not; 1024 x 1024, 256 x 256 or between.
         image_size: pixels along a side after resizing.
         test_share: share of the images in the test split, in (0, 1).
-        on_bad, memory_mb, cache_dir: as `EncodedSource`.
+        on_bad, memory_mb, cache_dir, cache_gb: as `EncodedSource`.
 
     Raises:
         ValueError, FileNotFoundError: as `ImageFolder`.
@@ -137,8 +144,15 @@ class CelebAHQ(ImageFolder):
         on_bad: str = "error",
         memory_mb: float = 4096,
         cache_dir: WrittenPath | None = None,
+        cache_gb: float = 16,
     ) -> None:
         super().__init__(
-            root, image_size, test_share=test_share, on_bad=on_bad, memory_mb=memory_mb, cache_dir=cache_dir
+            root,
+            image_size,
+            test_share=test_share,
+            on_bad=on_bad,
+            memory_mb=memory_mb,
+            cache_dir=cache_dir,
+            cache_gb=cache_gb,
         )
         self.name = f"celebahq{image_size}"

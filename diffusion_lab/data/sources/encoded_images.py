@@ -19,6 +19,7 @@ from diffusion_lab.arguments import WrittenPath, check_integer, check_number
 from diffusion_lab.cache_folder import cache_folder
 from diffusion_lab.data.pixels import Extremes, Square
 from diffusion_lab.data.source import ArrayImages, ImageSet, ImageSource
+from diffusion_lab.data.sources.decoded import Decoded
 from diffusion_lab.data.sources.scan import TOO_SMALL, Seen, in_threads
 from diffusion_lab.files import write_whole
 
@@ -65,16 +66,28 @@ class EncodedImages(ImageSet):
     def all_equal(self) -> bool:
         return super().all_equal() or (len(self) > 1 and len({seen.sha256 for seen in self.seen}) == 1)
 
-    def held(self, total: int, memory_mb: float) -> ImageSet:
-        """The decoded images in memory if `total` images of this shape fit into memory_mb, else itself."""
+    def held(self, total: int, memory_mb: float, cache_gb: float, cache_dir: Path) -> ImageSet:
+        """The decoded images, kept in the folder of caches or else in memory, if `total` images of this shape take at
+        most memory_mb, else itself."""
         megabytes = total * self.square.megabytes
         if megabytes > memory_mb:
             log.info("%.0f MB of images exceed memory_mb=%g: decoding for every batch", megabytes, memory_mb)
             return self
-        return _Held(self, np.stack(in_threads(self._decode, range(len(self)), "decode")))
+        shape, ids = (len(self), *self.square.shape), range(len(self))
+        kept = Decoded(cache_dir, cache_gb, self.fingerprint(), shape) if cache_gb > 0 else None
+        images = kept and kept.images(lambda: in_threads(self._decode_scanned, ids, "decode"))
+        return _Held(self, np.stack([*in_threads(self._decode, ids, "decode")]) if images is None else images)
 
     def _decode(self, i: int) -> np.ndarray:
         return self.square(self.read(self.keys[i]))
+
+    def _decode_scanned(self, i: int) -> np.ndarray:
+        """As `_decode`; an OSError if it is not the image that was scanned, whose pixels are asked for later by its
+        hash."""
+        content = self.read(self.keys[i])
+        if hashlib.sha256(content).hexdigest() != self.seen[i].sha256:
+            raise OSError(f"{self.seen[i].name} has changed since the scan")
+        return self.square(content)
 
 
 class _Held(ArrayImages):
@@ -107,10 +120,13 @@ class EncodedSource(ImageSource):
         test_share: share of the images that is held out as the test split, in (0, 1).
         min_size: minimum length of an image's shorter side in pixels, >= 1; None: image_size, so nothing is enlarged.
         on_bad: "error" stops when an image is bad, "skip" leaves bad images out and logs how many.
-        memory_mb: the decoded images are kept in memory if they fit into this many megabytes (2^20 bytes); otherwise
-            they are decoded again for every batch, for which num_workers should be above 0.
-        cache_dir: folder of the checks' results; None: $DIFFUSION_LAB_CACHE, else diffusion-lab in the user's folder of
-            caches.
+        memory_mb: the images are decoded once and kept if they take at most this many megabytes (2^20 bytes);
+            otherwise they are decoded again for every batch.
+        cache_dir: folder of the checks' results and of decoded images; None: $DIFFUSION_LAB_CACHE, else diffusion-lab
+            in the user's folder of caches.
+        cache_gb: decoded images are kept in `decoded/` of cache_dir, as files that all processes map into their memory,
+            as long as all files there take at most this many gigabytes (2^30 bytes), >= 0; those used least recently
+            are removed first. 0: each process decodes them into its own memory.
 
     Raises:
         ValueError: an argument outside its range.
@@ -124,6 +140,7 @@ class EncodedSource(ImageSource):
         on_bad: str,
         memory_mb: float,
         cache_dir: WrittenPath | None,
+        cache_gb: float,
     ) -> None:
         super().__init__()
         check_number("test_share", test_share, "()", 0, 1, "use 0.1 to hold out every tenth image")
@@ -134,6 +151,7 @@ class EncodedSource(ImageSource):
         self.square, self.image_size, self.channels = square, square.image_size, square.channels
         self.min_size = square.image_size if min_size is None else min_size
         self.test_share, self.on_bad, self.memory_mb = test_share, on_bad, memory_mb
+        self.cache_gb = check_number("cache_gb", cache_gb, "[)", 0, math.inf, "use 16, or 0 to keep none")
         self.cache_dir = Path(cache_dir).expanduser() if cache_dir else cache_folder()
         self._good: list[Seen] = []  # the usable images, once they are checked
         self._ids: dict[str, list[int]] = {}  # "train" and "test": numbers of their images
@@ -143,8 +161,7 @@ class EncodedSource(ImageSource):
         return len(self._ids["train"])
 
     def load(self, split: str) -> ImageSet:
-        images = self.listed(split)
-        return images.held(self._total(), self.memory_mb)
+        return self.listed(split).held(self._total(), self.memory_mb, self.cache_gb, self.cache_dir)
 
     @abstractmethod
     def listed(self, split: str) -> EncodedImages: ...

@@ -47,8 +47,8 @@ class HuggingFace(EncodedSource):
         image_column: column of the images.
         label_column: column of class labels or of integers >= 0; None: no labels.
         test_share: share that is held out when there is no test_split, in (0, 1).
-        min_size, on_bad, memory_mb: as `EncodedSource`.
-        cache_dir: folder of the checks' results and the library's copies; None: $DIFFUSION_LAB_CACHE, else
+        min_size, on_bad, memory_mb, cache_gb: as `EncodedSource`.
+        cache_dir: folder of the checks' results, decoded images and the library's copies; None: $DIFFUSION_LAB_CACHE, else
             diffusion-lab in the user's folder of caches, and the library's own folder.
 
     Raises:
@@ -74,9 +74,10 @@ class HuggingFace(EncodedSource):
         on_bad: str = "error",
         memory_mb: float = 4096,
         cache_dir: WrittenPath | None = None,
+        cache_gb: float = 16,
     ) -> None:
         square = Square(image_size, channels, resize)
-        super().__init__(square, test_share, min_size, on_bad, memory_mb, cache_dir)
+        super().__init__(square, test_share, min_size, on_bad, memory_mb, cache_dir, cache_gb)
         if test_split == train_split:
             raise ValueError(f"test_split={test_split} must not be train_split; use null to hold out test_share of it")
         self.path, self.subset, self.revision = str(path), subset, revision

@@ -41,7 +41,7 @@ class ImageFolder(EncodedSource):
         resize: "bicubic", or "box_bicubic" as ImageNet is prepared (`data/pixels.py`).
         class_folders: whether the first level of subfolders are the classes, numbered in sorted order: as text, or as
             numbers if all names are numbers (0, 1, .., 9, 10).
-        test_share, min_size, on_bad, memory_mb, cache_dir: as `EncodedSource`.
+        test_share, min_size, on_bad, memory_mb, cache_dir, cache_gb: as `EncodedSource`.
 
     Raises:
         ValueError: an argument outside its range; bad files or empty class folders (from `check` and on loading).
@@ -64,9 +64,10 @@ class ImageFolder(EncodedSource):
         on_bad: str = "error",
         memory_mb: float = 4096,
         cache_dir: WrittenPath | None = None,
+        cache_gb: float = 16,
     ) -> None:
         square = Square(image_size, channels, resize)
-        super().__init__(square, test_share, min_size, on_bad, memory_mb, cache_dir)
+        super().__init__(square, test_share, min_size, on_bad, memory_mb, cache_dir, cache_gb)
         self.root = Path(root).expanduser()
         self.name = self.root.name or "image_folder"
         self.class_folders = class_folders

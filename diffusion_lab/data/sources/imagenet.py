@@ -37,7 +37,7 @@ class ImageNet(ImageFolder):
         class_folders: whether the class folders, numbered in sorted order, are the labels; if false, val/ may hold
             loose files.
         test_share: share of the images in the test split, in (0, 1); only without val/.
-        on_bad, memory_mb, cache_dir: as `EncodedSource`.
+        on_bad, memory_mb, cache_dir, cache_gb: as `EncodedSource`.
 
     Raises:
         ValueError: as `ImageFolder`; val/ has a class folder that train/ does not have (from `check` and on loading).
@@ -60,8 +60,11 @@ class ImageNet(ImageFolder):
         on_bad: str = "error",
         memory_mb: float = 4096,
         cache_dir: WrittenPath | None = None,
+        cache_gb: float = 16,
     ) -> None:
-        super().__init__(root, image_size, 3, resize, class_folders, test_share, 1, on_bad, memory_mb, cache_dir)
+        super().__init__(
+            root, image_size, 3, resize, class_folders, test_share, 1, on_bad, memory_mb, cache_dir, cache_gb
+        )
         self.name = f"imagenet{image_size}"
         self._train = self.root / TRAIN if (self.root / TRAIN).is_dir() else self.root
         if self._train != self.root:

@@ -108,7 +108,7 @@ def scan_rows(names: Sequence[str], read: Callable[[int], bytes], cache_file: Pa
 def _scan_new(seen: list[Seen], num_known: int, read: Callable[[int], bytes], cache_file: Path) -> list[Seen]:
     """Scan the entries of `seen` that have no result yet, in place; saves the results if anything changed."""
     new = [i for i, one in enumerate(seen) if not (one.mode or one.error)]
-    results = _in_chunks(lambda i: _decode(seen[i], lambda: read(i)), new, "scan")
+    results = in_threads(lambda i: _decode(seen[i], lambda: read(i)), new, "scan")
     for count, (i, one) in enumerate(zip(new, results, strict=True), 1):
         seen[i] = one
         if count % SAVE_EVERY == 0:
@@ -118,12 +118,8 @@ def _scan_new(seen: list[Seen], num_known: int, read: Callable[[int], bytes], ca
     return seen
 
 
-def in_threads(function: Callable[[Item], Result], items: Sequence[Item], what: str) -> list[Result]:
+def in_threads(function: Callable[[Item], Result], items: Sequence[Item], what: str) -> Iterator[Result]:
     """function of each item, in order, with its progress. Pillow releases the GIL while decoding."""
-    return list(_in_chunks(function, items, what))
-
-
-def _in_chunks(function: Callable[[Item], Result], items: Sequence[Item], what: str) -> Iterator[Result]:
     with progress(what, len(items), "images") as task, ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         for start in range(0, len(items), CHUNK):
             for result in pool.map(function, items[start : start + CHUNK]):

@@ -107,7 +107,7 @@ class ZipFolder(EncodedSource):
         channels: 3 for RGB, 1 for grey.
         resize: "bicubic", or "box_bicubic" as ImageNet is prepared (`data/pixels.py`).
         labels: whether the classes are read from dataset.json.
-        test_share, min_size, on_bad, memory_mb, cache_dir: as `EncodedSource`.
+        test_share, min_size, on_bad, memory_mb, cache_dir, cache_gb: as `EncodedSource`.
 
     Raises:
         ValueError: an argument outside its range; not a zip archive; bad images or labels (from `check` and on
@@ -127,9 +127,10 @@ class ZipFolder(EncodedSource):
         on_bad: str = "error",
         memory_mb: float = 4096,
         cache_dir: WrittenPath | None = None,
+        cache_gb: float = 16,
     ) -> None:
         square = Square(image_size, channels, resize)
-        super().__init__(square, test_share, min_size, on_bad, memory_mb, cache_dir)
+        super().__init__(square, test_share, min_size, on_bad, memory_mb, cache_dir, cache_gb)
         self.path = Path(path).expanduser()
         self.name = self.path.stem or "zip_folder"
         self.labels = labels
