@@ -134,7 +134,7 @@ class Decoded:
             with suppress(OSError):
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             for image in images:
-                checksum = zlib.crc32(image, checksum)
+                checksum = zlib.crc32(image.data, checksum)
                 file.write(image.data)
             file.write(json.dumps(self.record | {"crc32": checksum}).encode())
         log.info("%s GB of decoded images are kept in %s for the next start", _gb(self.size), self.path)

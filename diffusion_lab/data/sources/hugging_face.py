@@ -48,8 +48,8 @@ class HuggingFace(EncodedSource):
         label_column: column of class labels or of integers >= 0; None: no labels.
         test_share: share that is held out when there is no test_split, in (0, 1).
         min_size, on_bad, memory_mb, cache_gb: as `EncodedSource`.
-        cache_dir: folder of the checks' results, decoded images and the library's copies; None: $DIFFUSION_LAB_CACHE, else
-            diffusion-lab in the user's folder of caches, and the library's own folder.
+        cache_dir: folder of the checks' results, decoded images and the library's copies; None:
+            $DIFFUSION_LAB_CACHE, else diffusion-lab in the user's folder of caches, and the library's own folder.
 
     Raises:
         ValueError: an argument outside its range; a missing split or column; bad images; labels that are not classes

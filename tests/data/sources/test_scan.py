@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -66,3 +68,16 @@ def test_rows_of_a_table_are_decoded_once(tmp_path):
     first = scan.scan_rows(names, read, tmp_path / "cache.json")
     assert [seen.fault(1) for seen in first] == ["", "", "not an image"] and sorted(reads) == [0, 1, 2]
     assert scan.scan_rows(names, read, tmp_path / "cache.json") == first and len(reads) == 3
+
+
+def test_a_scan_that_a_release_saved_is_read(tmp_path):
+    root = folder(tmp_path / "set", "0.png", "a/1.png")
+    found = scan.scan(root, tmp_path / "cache")
+    (saved,) = (tmp_path / "cache").iterdir()
+    saved.write_text(json.dumps({"rows": [list(one) for one in found]}))  # as of 0.1.0
+    for name, one in {"0.png": found[0], "a/1.png": found[1]}.items():  # which would be found out if it were decoded
+        (root / name).write_bytes(bytes(one.size))
+        os.utime(root / name, ns=(one.mtime_ns, one.mtime_ns))
+    assert scan.scan(root, tmp_path / "cache") == found
+    saved.write_text(json.dumps({"rows": [list(one)[:-1] for one in found]}))
+    assert [one.error for one in scan.scan(root, tmp_path / "cache")] == ["not an image"] * 2
