@@ -192,7 +192,7 @@ def free_init_weights() -> None:
 
 
 def checkpoint_content(folder: Path, checkpoint: str) -> dict[str, Any]:
-    """The content of a checkpoint of a run, on the CPU.
+    """The content of a checkpoint of a run, on the CPU; its tensors are views of the file, for a reader of some.
 
     Args:
         folder: folder of the checkpoints, in a run folder.
@@ -221,7 +221,7 @@ def _content(folder: Path, checkpoint: str) -> dict[str, Any]:
     from diffusion_lab.training.checkpoint_io import load_finite
 
     if checkpoint == "last":
-        newest = newest_good(folder, top=folder.parent)
+        newest = newest_good(folder, top=folder.parent, mapped=True)
         if newest is None:
             raise ConfigError(f"checkpoint={checkpoint} must exist in {folder}; train the run first")
         return newest[1]
@@ -230,7 +230,7 @@ def _content(folder: Path, checkpoint: str) -> dict[str, Any]:
     if name not in names:  # also rejects a path to another folder
         hint = nearest(name, names) or "; set keep_every to keep more when training"
         raise ConfigError(f"checkpoint={checkpoint} must be one of {', '.join(names) or 'last'}{hint}")
-    return load_finite(folder / f"{name}{CHECKPOINT}", folder.parent)
+    return load_finite(folder / f"{name}{CHECKPOINT}", folder.parent, mapped=True)
 
 
 @functools.lru_cache(maxsize=2)  # the check reads what the run then starts from
@@ -241,7 +241,7 @@ def _of_run(found: InitFrom, config_hash: str, stamps: tuple[Any, ...]) -> InitW
     file = _checkpoint_file(found)
     if file.is_file():  # no fallback to an older one, as for a run that goes on: the hash names this one
         try:
-            content = load_finite(file, found.place)
+            content = load_finite(file, found.place, mapped=True)
         except DamagedCheckpoint as error:
             raise ConfigError(f"{error}; name a numbered one, as in init_from=DIR:step-00001000") from error
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -142,4 +143,4 @@ def _refuse(errors: list[ConfigError], named: str) -> None:
 
 def _optimizer_state(folder: Path, checkpoint: str) -> dict[str, Any]:
     """Read again when it is needed, because it takes twice the memory of the weights."""
-    return checkpoint_content(folder, checkpoint)["optimizer_states"][0]
+    return deepcopy(checkpoint_content(folder, checkpoint)["optimizer_states"][0])

@@ -145,13 +145,13 @@ class Repetition:
         ours = {path.name: path for path in (self.ours / CHECKPOINTS).glob(f"*{CHECKPOINT}")}
         for path in sorted((self.theirs / CHECKPOINTS).glob(f"*{CHECKPOINT}")):
             try:
-                content = compared_state(load(path, map_location="cpu", top=self.theirs))
+                content = compared_state(load(path, "cpu", self.theirs, mapped=True))
             except Exception as error:  # a file from anybody
                 faults.append(f"{path.name}: {' '.join(str(error).split())[:SHOWN]}")
                 continue
             if path.name not in ours or path.name == PREVIOUS:
                 continue
-            own = compared_state(load(ours[path.name], map_location="cpu"))
+            own = compared_state(load(ours[path.name], "cpu", mapped=True))
             if own["step"] == content["step"]:
                 self._checkpoints += 1
                 differ = [key for key in own if not same(own[key], content[key])]

@@ -3,8 +3,9 @@
     file = torch.save(...)  |  8 bytes "DLABSHA2"  |  32 bytes SHA-256 of the bytes of torch.save
 
 A file is written beside its target, flushed to disk and moved over it, so a kill or a full disk leaves the previous
-one. The checksum is verified at loading, because `torch.load` notices almost no flipped bit. Files are loaded with
-`weights_only=True` alone: a checkpoint holds tensors and plain containers and can execute nothing.
+one. The checksum is verified at loading, because `torch.load` notices almost no flipped bit. It is computed in blocks,
+so loading needs the memory of the tensors alone. Files are loaded with `weights_only=True` alone: a checkpoint holds
+tensors and plain containers and can execute nothing.
 
 The entry "format" is the version of the content, so that a later format is refused with its own sentence.
 """
@@ -19,7 +20,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from lightning.fabric.plugins.io import CheckpointIO
@@ -35,6 +36,8 @@ from diffusion_lab.training.finite import not_finite
 FORMAT = 1
 _MAGIC = b"DLABSHA2"
 _TRAILER = len(_MAGIC) + 32
+_ARCHIVE = b"PK\x03\x04"  # the first bytes of what `torch.save` writes; PyTorch maps nothing else
+_BLOCK = 2**20  # bytes that are hashed at once: they stay in the processor's cache
 _SCALARS = frozenset({bool, float, str, type(None)})
 _INT_BITS = 64  # PyTorch's unpickler does not read integers of more than 2039 bits; longer ones than these are rare
 
@@ -60,7 +63,13 @@ class NoneIntact(ValueError):
 
 
 class VerifiedCheckpointIO(CheckpointIO):
-    """Writes files atomically with a checksum, and verifies it when reading."""
+    """Writes files atomically with a checksum, and verifies it when reading.
+
+    Attributes:
+        read: path and content of a checkpoint that is verified already: it is given out once, without reading it again.
+    """
+
+    read: tuple[Path, dict[str, Any]] | None = None
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         save(checkpoint, path)
@@ -68,6 +77,9 @@ class VerifiedCheckpointIO(CheckpointIO):
     def load_checkpoint(
         self, path: str | Path, map_location: Any = None, weights_only: bool | None = True
     ) -> dict[str, Any]:
+        read, self.read = self.read, None
+        if read is not None and read[0] == Path(path) and map_location is None:
+            return read[1]
         # Lightning passes no device: without the CPU as default, every process would load all tensors onto the first
         # GPU, and a machine without a GPU could not read the file. Loading a state moves it to its device.
         return load(path, map_location="cpu" if map_location is None else map_location)
@@ -98,13 +110,16 @@ def save(checkpoint: dict[str, Any], path: str | Path) -> None:
     _sync_folder(path.parent)
 
 
-def load(path: str | Path, map_location: Any = None, top: Path | None = None) -> dict[str, Any]:
+def load(path: str | Path, map_location: Any = None, top: Path | None = None, mapped: bool = False) -> dict[str, Any]:
     """Read a checkpoint and verify its checksum.
 
     Args:
         path: the file.
         map_location: device of the tensors.
         top: the folder that the user named, below which no link is followed; None: the file's own.
+        mapped: whether a tensor on the CPU is a private view of the file, which takes memory where it is used: for a
+            reader that needs a part of them and copies it. The file must not be overwritten meanwhile; `save` replaces
+            files and never overwrites one.
 
     Raises:
         DamagedCheckpoint: the checksum is missing or wrong, the content is not plain data, or there is no regular
@@ -124,19 +139,11 @@ def load(path: str | Path, map_location: Any = None, top: Path | None = None) ->
             if size <= _TRAILER or trailer[: len(_MAGIC)] != _MAGIC:
                 reason = "truncated, or not written by diffusion-lab; use an earlier checkpoint"
                 raise DamagedCheckpoint(f"{path}: {reason}")
-            file.seek(0)
-            data = file.read()
+            if _sha256(file, size - _TRAILER) != trailer[len(_MAGIC) :]:
+                raise DamagedCheckpoint(f"{path}: its checksum does not match its content; use an earlier checkpoint")
+            content = _content(file, path, map_location, mapped)
     except NotInside as error:
         raise DamagedCheckpoint(f"{error}; use an earlier checkpoint") from error
-    body = memoryview(data)[:-_TRAILER]
-    if hashlib.sha256(body).digest() != trailer[len(_MAGIC) :]:
-        raise DamagedCheckpoint(f"{path}: its checksum does not match its content; use an earlier checkpoint")
-    try:
-        content = torch.load(io.BytesIO(body), map_location=map_location, weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise DamagedCheckpoint(f"{path}: holds more than tensors and plain containers: {error}") from error
-    except (AttributeError, EOFError, LookupError, TypeError, ValueError) as error:
-        raise DamagedCheckpoint(f"{path}: cannot be loaded ({error!r}); use an earlier checkpoint") from error
     if not isinstance(content, dict):
         raise DamagedCheckpoint(f"{path}: holds no checkpoint; use an earlier one")
     if wrong := wrong_entry(content):
@@ -150,13 +157,41 @@ def load(path: str | Path, map_location: Any = None, top: Path | None = None) ->
     return content
 
 
-def load_finite(path: Path, top: Path | None = None) -> dict[str, Any]:
+def _sha256(file: BinaryIO, size: int) -> bytes:
+    """Of the first `size` bytes."""
+    hasher, block = hashlib.sha256(), memoryview(bytearray(_BLOCK))
+    file.seek(0)
+    while size > 0 and (count := file.readinto(block[: min(size, _BLOCK)])):  # type: ignore[attr-defined]
+        hasher.update(block[:count])
+        size -= count
+    return hasher.digest()
+
+
+def _content(file: BinaryIO, path: str | Path, map_location: Any, mapped: bool) -> Any:
+    """What the file holds; the trailer behind it does not disturb the reader of archives."""
+    file.seek(0)
+    mapped = mapped and file.read(len(_ARCHIVE)) == _ARCHIVE
+    file.seek(0)
+    try:
+        # PyTorch maps files by their path, and this one must be the file that was checked.
+        source = f"/dev/fd/{file.fileno()}" if mapped else file
+        return torch.load(source, map_location=map_location, weights_only=True, mmap=mapped)
+    except pickle.UnpicklingError as error:
+        raise DamagedCheckpoint(f"{path}: holds more than tensors and plain containers: {error}") from error
+    except (AttributeError, EOFError, LookupError, TypeError, ValueError) as error:
+        raise DamagedCheckpoint(f"{path}: cannot be loaded ({error!r}); use an earlier checkpoint") from error
+
+
+def load_finite(path: Path, top: Path | None = None, mapped: bool = False) -> dict[str, Any]:
     """The content of a checkpoint that is intact and whose weights, averages and states are finite, on the CPU.
+
+    Args:
+        path, top, mapped: as in `load`.
 
     Raises:
         DamagedCheckpoint: it is not; also what `load` raises.
     """
-    content = load(path, map_location="cpu", top=top)
+    content = load(path, "cpu", top, mapped)
     try:
         name = _poisoned(content)
     except (RecursionError, RuntimeError) as error:  # nested too deeply, or one number that claims to be many
@@ -172,7 +207,7 @@ def _to_stderr(text: str) -> None:
 
 
 def newest_good(
-    folder: str | Path, say: Callable[[str], object] = _to_stderr, top: Path | None = None
+    folder: str | Path, say: Callable[[str], object] = _to_stderr, top: Path | None = None, mapped: bool = False
 ) -> tuple[Path, dict[str, Any]] | None:
     """The newest usable checkpoint among *.ckpt in `folder`, with its content on the CPU; None if there are no files.
 
@@ -182,7 +217,7 @@ def newest_good(
     Args:
         folder: folder of the checkpoints.
         say: called with a line of text if newer files were not usable.
-        top: as in `load`.
+        top, mapped: as in `load`.
 
     Raises:
         NewerCheckpoint: the newest intact file has a later format; using an earlier file would discard its progress.
@@ -192,7 +227,7 @@ def newest_good(
     numbered = sorted(folder.glob(f"step-*{CHECKPOINT}"), reverse=True)
     for path in [folder / LAST, folder / PREVIOUS, *numbered]:
         try:
-            content = load_finite(path, top)
+            content = load_finite(path, top, mapped)
         except (FileNotFoundError, NotADirectoryError):
             continue
         except DamagedCheckpoint as error:

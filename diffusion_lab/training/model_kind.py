@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -177,7 +178,8 @@ class DiffusionModel(ModelKind):
         continuation: Continuation,
     ) -> TrainedDiffusion:
         sampler = next((state for key, state in callbacks.items() if key.startswith("TimestepSampling/")), {})
-        return TrainedDiffusion(*identity, whole, data, step, decay, sampler, continuation)
+        # A copy of the sampler's state, because the file of the checkpoint is to be free.
+        return TrainedDiffusion(*identity, whole, data, step, decay, deepcopy(sampler), continuation)
 
     def solver(self, parts: Parts) -> Solver:
         return parts["solver"]

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -105,6 +105,7 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
     from diffusion_lab.cli.run_parts import RunParts
     from diffusion_lab.cli.same_data import check_same_data
     from diffusion_lab.cli.validate import trust_of
+    from diffusion_lab.training import VerifiedCheckpointIO
 
     quiet_libraries()
     if cfg.get("threads"):
@@ -113,7 +114,8 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
         keep_freed_memory()
     trust = trust_of(cfg, config_folders())
     own = own_parts(cfg, trust)  # before `anew` moves the record of a run that is resumed
-    cfg, path, ends = _continued(cfg, folder)
+    cfg, start, ends = _continued(cfg, folder)
+    path = None if start is None else start[0]
     if warning := slow_bfloat16(cfg):
         say(warning)
     parts = parts or RunParts(with_metrics(cfg), trust)
@@ -126,18 +128,20 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
     with memory_named(cfg, "to build the run"), waiting("building the run"):
         run = build_run(cfg, facts(cfg) | own | ({ENDS: ends} if ends else {}), parts=parts)
         open_runs(parts, trusted(cfg))
+    cast(VerifiedCheckpointIO, run.trainer.strategy.checkpoint_io).read, start = start, None
     if path is None and (hint := faster_bfloat16(parts, run.module.network)):
         say(hint)
     if initial is not None:
         say("; ".join(filter(None, [f"starting from {cfg.init_from.source}", initial.sentence])))
         load_start(run.module, initial.loaded)
+        initial = None  # as much memory as the weights
     with _ends_reported(run.module, path), memory_named(cfg):
         run.trainer.fit(run.module, datamodule=run.data, ckpt_path=path, weights_only=True)
 
 
-def _continued(cfg: DictConfig, folder: Path) -> tuple[DictConfig, Path | None, list[Any]]:
-    """The configuration with the recorded start of the run, the checkpoint that it continues and its former ends; the
-    configuration itself and None for a new run."""
+def _continued(cfg: DictConfig, folder: Path) -> tuple[DictConfig, tuple[Path, dict[str, Any]] | None, list[Any]]:
+    """The configuration with the recorded start of the run, the checkpoint that it continues with its content, and its
+    former ends; the configuration itself and None for a new run."""
     from diffusion_lab.cli.init_from import recorded_start, with_start
     from diffusion_lab.cli.resume_checkpoint import find_resume_checkpoint, former_ends
 
@@ -146,7 +150,7 @@ def _continued(cfg: DictConfig, folder: Path) -> tuple[DictConfig, Path | None, 
         saved, record = content["callbacks"]["RunRecord"]["config"], read_object(folder / RECORD)
         check_same_run(cfg, saved, content["global_step"], record)
         say(f"continuing {from_here(folder)} from step {content['global_step']} ({path.name})")
-        return with_start(cfg, recorded_start(saved)), path, former_ends(record, content, cfg.max_steps)
+        return with_start(cfg, recorded_start(saved)), start, former_ends(record, content, cfg.max_steps)
     if cfg.get("resume") is None and is_first() and (other := shorter_run(cfg, folder)) is not None:
         instead = longer(other, cfg.max_steps)
         say(f"{from_here(other)} is this run with fewer steps; to go on from its end instead: {instead}")
