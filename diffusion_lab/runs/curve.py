@@ -1,15 +1,23 @@
-"""The values of a logged key over training, from the lines that a run has written so far."""
+"""The values of logged keys over training, from the lines that a run has written so far.
+
+A run of a million steps has thousands of lines with a hundred numbers each; as Python's objects they would take eight
+times the memory of the numbers. Lines are therefore read one after the other into a column per key.
+"""
 
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 LARGEST = 1e100  # of a number; the square of a larger one may overflow
 MOST = 2**53  # steps or images; more are no count, and fit no integer of NumPy
+SCALAR = -1  # length of a value that is no list
+_NUMBERS = {int, float, type(None)}  # classes of values; null is a number that was not finite
 
 
 class Curve(NamedTuple):
@@ -26,22 +34,76 @@ class Curve(NamedTuple):
     values: np.ndarray
 
 
-def curve(rows: Iterable[dict[str, Any]], key: str, batch: int) -> Curve:
-    """The values of `key`, by step; if two lines have the same step, the later one is used.
+@dataclass
+class Column:
+    """The values of one key in the order of their lines, without those that are no numbers.
 
-    Args:
-        rows: lines of metrics.jsonl or timing.jsonl.
-        key: logged key; rows whose list has another length than the last one are left out.
-        batch: images per step, for rows without "images".
+    Attributes:
+        steps: of each line.
+        images: of each line; NaN for one without.
+        lengths: of the list of each line; `SCALAR` for a number.
+        values: the numbers of all lines one after the other.
     """
-    points = {row["step"]: row for row in rows if key in row and _usable(row[key])}
-    steps = sorted(points)
-    values = [_array(points[step][key]) for step in steps]
-    if values:
-        kept = [i for i, value in enumerate(values) if value.shape == values[-1].shape]
-        steps, values = [steps[i] for i in kept], [values[i] for i in kept]
-    images = [min(finite(points[step].get("images")) or step * batch, MOST) for step in steps]
-    return Curve(np.array(steps, np.int64), np.array(images, np.int64), np.array(values, np.float64))
+
+    steps: array[int] = field(default_factory=lambda: array("q"))
+    images: array[float] = field(default_factory=lambda: array("d"))
+    lengths: array[int] = field(default_factory=lambda: array("l"))
+    values: array[float] = field(default_factory=lambda: array("d"))
+
+    def add(self, step: int, images: float, value: Any) -> None:
+        """Add what a line has, unless it is neither a number nor a list of them."""
+        numbers = value if type(value) is list else [value]
+        kinds = set(map(type, numbers))
+        if not numbers or not kinds <= _NUMBERS:
+            return
+        self.steps.append(step)
+        self.images.append(images)
+        self.lengths.append(len(numbers) if type(value) is list else SCALAR)
+        self.values.extend([math.nan if one is None else one for one in numbers] if type(None) in kinds else numbers)
+
+    def curve(self, batch: int) -> Curve:
+        """The values by step; of two lines with one step the later one is used, and lines whose list has another length
+        than the last one are left out.
+
+        Args:
+            batch: images per step, for lines without "images".
+        """
+        steps, lengths = np.array(self.steps, np.int64), np.array(self.lengths, np.int64)
+        _, last = np.unique(steps[::-1], return_index=True)
+        kept = len(steps) - 1 - last
+        kept = kept[lengths[kept] == lengths[kept[-1]]] if len(kept) else kept
+        seen = np.array(self.images, np.float64)[kept]
+        seen = np.where(np.isnan(seen) | (seen == 0), steps[kept].astype(np.float64) * batch, seen)
+        sizes = np.where(lengths == SCALAR, 1, lengths)
+        begin = (np.cumsum(sizes) - sizes)[kept]
+        values = np.array(self.values, np.float64)
+        if not len(kept) or lengths[kept[-1]] == SCALAR:
+            values = values[begin]
+        else:
+            values = values[begin[:, None] + np.arange(int(lengths[kept[-1]]))]
+        values[np.abs(values) >= LARGEST] = math.inf
+        return Curve(steps[kept], np.minimum(seen, MOST).astype(np.int64), values)
+
+
+def columns(rows: Iterable[dict[str, Any]]) -> dict[str, Column]:
+    """Key -> its column, in the order in which they were first logged, of lines of metrics.jsonl or timing.jsonl."""
+    found: dict[str, Column] = {}
+    for row in rows:
+        step, images = row["step"], finite(row.get("images"))
+        for key, value in row.items():
+            if (column := found.get(key)) is None:
+                column = found[key] = Column()
+            column.add(step, math.nan if images is None else images, value)
+    return found
+
+
+def curve(rows: Iterable[dict[str, Any]], key: str, batch: int) -> Curve:
+    """The values of one key of `rows`; `batch` is that of `Column.curve`."""
+    return (
+        columns({name: row[name] for name in ("step", "images", key) if name in row} for row in rows)
+        .get(key, Column())
+        .curve(batch)
+    )
 
 
 def finite(value: Any) -> float | None:
@@ -49,19 +111,3 @@ def finite(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < LARGEST:
         return None
     return float(value)
-
-
-def _array(value: Any) -> np.ndarray:
-    array = np.array(value, np.float64)
-    array[np.abs(array) >= LARGEST] = math.inf
-    return array
-
-
-def _usable(value: Any) -> bool:
-    """Whether it is a number or a list of them; null is one that was not finite."""
-    values = value if isinstance(value, list) else [value]
-    return bool(values) and all(v is None or _is_number(v) for v in values)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -61,8 +61,8 @@ def read_runs(path: str | Path) -> RunFolder:
         for job in jobs:
             place = _job_folder(folder, str(job["dir"]))
             runs.setdefault(_real(place), read_run(place, as_list(job.get("overrides")), path))
-        if is_run(folder):
-            single[_real(folder)] = read_run(folder, top=path)
+        if is_run(folder) and (place := _real(folder)) not in runs:
+            single[place] = read_run(folder, top=path)
     for place, run in sorted(single.items(), key=lambda item: str(item[1].info.get("started"))):
         runs.setdefault(place, run)
     if not runs:

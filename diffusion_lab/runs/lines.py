@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import operator
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +29,21 @@ def read_lines(path: Path, top: Path | None = None) -> list[dict[str, Any]]:
     """The objects with a "step" in a line file below `top`, by default in any folder; other lines are skipped, and
     what is missing or no regular file there gives []."""
     try:
-        text = read_inside(path, top).decode(errors="replace")
+        content = read_inside(path, top)
     except OSError:
         return []
-    rows = []
-    for line in text.split("\n"):
+    return list(rows_of(content))
+
+
+def rows_of(content: bytes) -> Iterator[dict[str, Any]]:
+    """The objects with a "step" in the content of a line file, one after the other; other lines are skipped."""
+    for line in io.BytesIO(content):
         try:
-            row = parse(line)
+            row = parse(line.decode(errors="replace"))
         except ValueError:
             continue
         if isinstance(row, dict) and isinstance(row.get("step"), int) and 0 <= row["step"] < LARGEST_STEP:
-            rows.append(row)
-    return rows
+            yield row
 
 
 def cut_lines(path: Path, step: int) -> None:

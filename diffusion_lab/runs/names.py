@@ -12,6 +12,7 @@ from pathlib import Path
 RECORD = "run.json"  # the run's configuration, its hashes, command, versions; written when training starts
 RESULT = "result.json"  # how the run ended: status, step, newest metrics, error, time; written when it ends
 METRICS = "metrics.jsonl"  # every logged value, one line per call; a function of the configuration
+DIGEST = "metrics.digest"  # the numbers of metrics.jsonl of a finished run as arrays, written when it is first read
 EVALUATIONS = "evaluations.jsonl"  # every measured metric with its protocol
 TIMING = "timing.jsonl"  # images/s, training time and memory, read from a clock
 EVALUATED = "evaluated.json"  # which evaluations of the newest checkpoint's step are done
@@ -34,7 +35,7 @@ MULTIRUN = "multirun.yaml"  # of a sweep folder: what Hydra's sweeper writes
 
 # Patterns of the files that a run writes
 FILES = (
-    *(RECORD, RESULT, METRICS, EVALUATIONS, TIMING, EVALUATED, LOG, LOCK),
+    *(RECORD, RESULT, METRICS, DIGEST, EVALUATIONS, TIMING, EVALUATED, LOG, LOCK),
     *(f"{CHECKPOINTS}/*{CHECKPOINT}", f"{SAMPLES}/*.png", f"{AVERAGES}/*/*.{TENSORS}", f"{HYDRA}/*.yaml"),
 )
 WRITTEN = (HYDRA, CHECKPOINTS, AVERAGES, SAMPLES)  # folders in a run folder in which a run writes files

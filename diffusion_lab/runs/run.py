@@ -25,9 +25,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from diffusion_lab.runs.curve import Curve, curve, finite
+from diffusion_lab.runs.curve import Column, Curve, curve, finite
+from diffusion_lab.runs.digest import read_columns
 from diffusion_lab.runs.lines import read_lines
-from diffusion_lab.runs.names import EVALUATIONS, LOG, METRICS, SAMPLES, TIMING, step_of
+from diffusion_lab.runs.names import EVALUATIONS, LOG, SAMPLES, TIMING, step_of
 from diffusion_lab.runs.signature import config_dirs_of
 
 STATUSES = ("done", "failed", "damaged", "unreported", "interrupted", "pruned", "running", "lost", "pending")
@@ -83,12 +84,13 @@ class Run:
     @cached_property
     def step(self) -> int:
         """The last step that is recorded."""
-        logged = [row["step"] for rows in (self._metrics, self._timing) for row in rows[-1:]]
+        logged = [column.steps[-1] for column in (self._columns.get("step"),) if column]
+        logged += [row["step"] for row in self._timing[-1:]]
         return max([int(finite(self.result.get("step")) or 0), *logged])
 
     @cached_property
-    def _metrics(self) -> list[dict[str, Any]]:
-        return self._lines(METRICS)
+    def _columns(self) -> dict[str, Column]:
+        return read_columns(self.folder, self.top or self.folder, self.status == "done")
 
     @cached_property
     def _timing(self) -> list[dict[str, Any]]:
@@ -117,17 +119,17 @@ class Run:
     def curve(self, key: str) -> Curve:
         """The values of a key of metrics.jsonl over training."""
         if key not in self._curves:
-            self._curves[key] = curve(self._metrics, key, self.batch)
+            self._curves[key] = self._columns.get(key, Column()).curve(self.batch)
         return self._curves[key]
 
     def keys(self, prefix: str) -> list[str]:
         """Keys of metrics.jsonl that start with `prefix`, in the order in which they were first logged."""
-        return list(dict.fromkeys(key for row in self._metrics for key in row if key.startswith(prefix)))
+        return [key for key in self._columns if key.startswith(prefix)]
 
     @cached_property
     def metric_names(self) -> list[str]:
         """Names of the evaluation metrics, e.g. fd1k_digits."""
-        keys = [key for row in self._metrics for key in row] + list(self.result.get("metrics") or {})
+        keys = [*self._columns, *(self.result.get("metrics") or {})]
         names = [key.removeprefix("metrics/") for key in keys if key.startswith("metrics/")]
         return list(dict.fromkeys(names + [line["name"] for line in self.evaluations]))
 
