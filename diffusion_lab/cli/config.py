@@ -42,20 +42,23 @@ DEFAULT_CHOICES = {
 }
 
 
-def without(cfg: DictConfig, **changed: Any) -> dict[str, Any]:
+def without(cfg: DictConfig | dict[str, Any], **changed: Any) -> dict[str, Any]:
     """The keys that count (`runs.identity`), resolved, with some top-level values `changed` before that.
 
     The result is the same while a configuration is composed, before its run folder is known, and when it is read back
-    from a run.
+    from a run: a dict of plain values, which takes a tenth of the time if it has no references.
     """
-    content = cast(dict[str, Any], OmegaConf.to_container(cfg)) | changed
+    plainly = isinstance(cfg, dict)
+    content = (cfg if plainly else cast(dict[str, Any], OmegaConf.to_container(cfg))) | changed
     content.pop("hydra", None)
     folders = content.get("paths")
     written = folders.get("run_dir") if isinstance(folders, dict) else None
     if isinstance(folders, dict):
         content["paths"] = {key: f"<{key}>" for key in folders}
-    resolved = cast(dict[str, Any], OmegaConf.to_container(OmegaConf.create(content), resolve=True))
-    start = init_identity(plain_value(cfg, "init_from"))  # of `cfg`, where paths are places
+    resolved = content
+    if not plainly or "${" in str(content):
+        resolved = cast(dict[str, Any], OmegaConf.to_container(OmegaConf.create(content), resolve=True))
+    start = init_identity(cfg.get("init_from") if plainly else plain_value(cfg, "init_from"))  # where paths are places
     if isinstance(start, dict):
         resolved["init_from"] = start
     return effective(resolved, written if isinstance(written, str) and "${" not in written else None)
