@@ -34,6 +34,7 @@ are drawn instead of Student's, since v is estimated from the same few rows.
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -45,6 +46,7 @@ ALPHA = 0.05
 _NOMINAL = 0.0375
 _PRIOR = 4  # d: degrees of freedom that all rows together give the variance of one
 _TABLES, _CHUNK = 40_000, 4_000
+_LARGE = 500  # numbers of a table, rows x seeds, from which on fewer tables are drawn at a time
 _USUAL = 0.999  # share of the rows of tables without differences that do not stand out
 
 
@@ -106,7 +108,8 @@ def _relative_variance(y: np.ndarray, there: np.ndarray) -> np.ndarray:
 @lru_cache(maxsize=64)
 def _usual(there: bytes, shape: tuple[int, int]) -> tuple[float, float]:
     """The central part of the relative variances of tables without differences."""
-    ratio = _relative_variance(_without_differences(shape, np.random.default_rng(1), _TABLES // 2), _mask(there, shape))
+    drawn = _without_differences(shape, np.random.default_rng(1), fewer(_TABLES // 2, *shape))
+    ratio = _relative_variance(drawn, _mask(there, shape))
     low, high = np.quantile(ratio, [(1 - _USUAL) / 2, (1 + _USUAL) / 2])
     return float(low), float(high)
 
@@ -162,14 +165,20 @@ def _quantiles(there: bytes, shape: tuple[int, int], order: tuple[int, ...]) -> 
     return float(steps[0]), steps, float(np.quantile(maxima[:, -1], 1 - 2 * _NOMINAL))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=4)  # of 250 rows it has 80 MB
 def _null(there: bytes, rows: int, seeds: int, tables: int = _TABLES) -> np.ndarray:
     """|T| of tables without any difference, (tables, K-1)."""
     random, found = np.random.default_rng(0), []
-    for _ in range(tables // _CHUNK):
-        mean, error = statistics(_without_differences((rows, seeds), random, _CHUNK), _mask(there, (rows, seeds)))
+    chunk = fewer(_CHUNK, rows, seeds)
+    for _ in range(math.ceil(tables / chunk)):
+        mean, error = statistics(_without_differences((rows, seeds), random, chunk), _mask(there, (rows, seeds)))
         found.append(np.abs(mean) / error)
     return np.concatenate(found)
+
+
+def fewer(tables: int, rows: int, seeds: int) -> int:
+    """As many tables as fit the memory of those with `_LARGE` numbers: each row of a table is one more draw."""
+    return tables if rows * seeds <= _LARGE else max(1, tables * _LARGE // (rows * seeds))
 
 
 def _without_differences(shape: tuple[int, int], random: np.random.Generator, tables: int) -> np.ndarray:
@@ -187,6 +196,6 @@ def largest(rows: int, n: int) -> float:
     """c_(K-1) of a table with all seeds."""
     if rows == 2:
         return student_quantile(1 - ALPHA, n - 1)
-    tables = _TABLES if rows * n <= 40 else 2 * _CHUNK  # the tails of few seeds are heavy
+    tables = _TABLES if rows * n <= 40 else fewer(2 * _CHUNK, rows, n)  # the tails of few seeds are heavy
     null = _null(np.ones((rows, n), dtype=bool).tobytes(), rows, n, tables)
     return float(np.quantile(null.max(1), 1 - _NOMINAL))

@@ -27,7 +27,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from diffusion_lab.intervals import CLAIM_SEEDS, mean_interval, student_quantile
-from diffusion_lab.simultaneous import ALPHA, effects, largest, statistics
+from diffusion_lab.simultaneous import ALPHA, effects, fewer, largest, statistics
 
 MARGIN = 1.1  # ratio up to which two methods count as equal
 _POWER = 0.8
@@ -233,6 +233,8 @@ def _effects(table: Sequence[Mapping[int, float]]) -> list[list[float]]:
 @lru_cache(maxsize=256)
 def _detected(rows: int, n: int) -> float:
     """`size_decided` for a deviation of 1."""
-    y = np.random.default_rng(0).standard_normal((8_000, rows, n)) * math.sqrt(0.5)
+    tables = fewer(8_000, rows, n)
+    y = np.random.default_rng(0).standard_normal((tables, rows, n)) * math.sqrt(0.5)
     mean, error = statistics(y, np.ones((rows, n), dtype=bool))
-    return float(np.quantile(largest(rows, n) * error[:, 0] - mean[:, 0], _POWER))
+    used = math.ceil(8_000 / tables)  # rows of a table, which has the more of them the fewer there are
+    return float(np.quantile(largest(rows, n) * error[:, :used] - mean[:, :used], _POWER))

@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from diffusion_lab import simultaneous
-from diffusion_lab.simultaneous import critical_values, stand_out, statistics
-from diffusion_lab.verdicts import diverged, judge, judge_alone, over_training, seeds_needed
+from diffusion_lab.simultaneous import critical_values, fewer, stand_out, statistics
+from diffusion_lab.verdicts import diverged, judge, judge_alone, over_training, seeds_needed, size_decided
 from tests.tables.in_numpy import intervals
 
 BASE = {0: 1.0, 1: 1.3, 2: 1.15, 3: 0.9}
@@ -210,3 +210,9 @@ def test_a_row_that_is_far_noisier_does_not_widen_the_others() -> None:
         one and (one.word, one.low, one.high) for one in without
     ]
     assert not stand_out(y[:3], np.ones((3, 4), dtype=bool)).any()
+
+
+def test_planning_many_rows_takes_no_more_memory_and_says_the_same() -> None:
+    """Beyond 500 numbers a table, fewer tables are drawn, and more rows of each are used."""
+    assert fewer(8_000, 99, 5) == 8_000 and fewer(8_000, 250, 20) == 800
+    assert size_decided(1.0, 5, 101) == pytest.approx(size_decided(1.0, 5, 99), rel=0.02)
