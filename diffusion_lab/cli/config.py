@@ -9,7 +9,6 @@ after a release is left out at its default (`runs.identity.ADDED_LATER`).
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import re
@@ -45,20 +44,25 @@ DEFAULT_CHOICES = {
 def without(cfg: DictConfig | dict[str, Any], **changed: Any) -> dict[str, Any]:
     """The keys that count (`runs.identity`), resolved, with some top-level values `changed` before that.
 
+    Args:
+        cfg: a configuration, or the plain one of a record.
+        changed: keys and values.
+
     The result is the same while a configuration is composed, before its run folder is known, and when it is read back
     from a run: a dict of plain values, which takes a tenth of the time if it has no references.
     """
-    plainly = isinstance(cfg, dict)
-    content = (cfg if plainly else cast(dict[str, Any], OmegaConf.to_container(cfg))) | changed
+    content = cast(dict[str, Any], OmegaConf.to_container(cfg) if isinstance(cfg, DictConfig) else cfg) | changed
     content.pop("hydra", None)
     folders = content.get("paths")
     written = folders.get("run_dir") if isinstance(folders, dict) else None
     if isinstance(folders, dict):
         content["paths"] = {key: f"<{key}>" for key in folders}
-    resolved = content
-    if not plainly or "${" in str(content):
+    if "${" in repr(content):
         resolved = cast(dict[str, Any], OmegaConf.to_container(OmegaConf.create(content), resolve=True))
-    start = init_identity(cfg.get("init_from") if plainly else plain_value(cfg, "init_from"))  # where paths are places
+    else:
+        resolved = content
+    # Of `cfg`, where paths are places.
+    start = init_identity(plain_value(cfg, "init_from") if isinstance(cfg, DictConfig) else cfg.get("init_from"))
     if isinstance(start, dict):
         resolved["init_from"] = start
     return effective(resolved, written if isinstance(written, str) and "${" not in written else None)
@@ -66,17 +70,17 @@ def without(cfg: DictConfig | dict[str, Any], **changed: Any) -> dict[str, Any]:
 
 def plain_value(cfg: DictConfig, key: str) -> Any:
     """The value of a key, resolved, as dicts, lists and scalars."""
-    value = OmegaConf.select(cfg, key)
-    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+    return _plain(OmegaConf.select(cfg, key))
 
 
 def plain(cfg: DictConfig) -> dict[str, Any]:
     """The resolved configuration without Hydra's own node, as dicts, lists and scalars only."""
-    node = copy.deepcopy(cfg)
-    OmegaConf.set_readonly(node, False)
-    with open_dict(node):
-        node.pop("hydra", None)
-    return cast(dict[str, Any], OmegaConf.to_container(node, resolve=True))
+    kept = [str(key) for key in cfg if key != "hydra"]  # which may refer to what is not known yet
+    return {key: "???" if OmegaConf.is_missing(cfg, key) else _plain(cfg[key]) for key in kept}
+
+
+def _plain(value: Any) -> Any:
+    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
 
 def _digest(cfg: DictConfig, **changed: Any) -> str:

@@ -132,7 +132,7 @@ def _checked(saved: Any, trust: Trust, named: str) -> tuple[DictConfig, Any, set
     cfg = recorded_config(saved)
     kind = RunParts(cfg, trust)["model"]
     built = (*PARTS, *kind.parts, *(() if "solver" in kind.unused else ("solver",)))
-    _refuse(check_recorded_config(saved, built, trust), named)
+    _refuse(check_recorded_config(cfg, built, trust), named)
     return cfg, kind, set(built)
 
 

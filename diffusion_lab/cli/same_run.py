@@ -18,7 +18,7 @@ from diffusion_lab.cli.config import config_folders, config_hash, plain, run_nam
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig
 from diffusion_lab.cli.path_arguments import path_arguments
 from diffusion_lab.cli.targets import own_folders
-from diffusion_lab.cli.untrusted_run import recorded_config
+from diffusion_lab.cli.untrusted_run import recorded_content
 from diffusion_lab.files import read_object
 from diffusion_lab.runs.data_record import DataRecord
 from diffusion_lab.runs.identity import MAY_CHANGE, filled, leaves, parts
@@ -45,7 +45,7 @@ def check_same_run(cfg: DictConfig, saved: dict[str, Any], step: int, record: An
             f"{key}={_short(now)} must equal the checkpoint's {_short(then)} to continue its run; "
             "restore it, or train into a new folder"
         )
-        for key, (then, now) in differences(recorded_config(saved), cfg, not known).items()
+        for key, (then, now) in differences(recorded_content(saved), cfg, not known).items()
     ]
     if cfg.max_steps < step:
         errors.append(ConfigError(f"max_steps={cfg.max_steps} must be at least {step}, where the run stands already"))
@@ -62,7 +62,7 @@ def shorter_run(cfg: DictConfig, folder: Path) -> Path | None:
         saved = (read_object(path) or {}).get("config")
         steps = saved.get("max_steps") if isinstance(saved, dict) else None
         with suppress(ConfigError):
-            if type(steps) is int and steps < cfg.max_steps and not differences(recorded_config(saved), cfg):
+            if type(steps) is int and steps < cfg.max_steps and not differences(recorded_content(saved), cfg):
                 return path.parent
     return None
 
@@ -93,7 +93,7 @@ def check_origin(cfg: DictConfig, saved: Any, key: str) -> None:
     """
     if saved is None:
         raise ConfigError(f"{key}: the checkpoint must hold a run; it was written by another program")
-    differ = differences(recorded_config(saved), cfg, with_places=False)
+    differ = differences(recorded_content(saved), cfg, with_places=False)
     if differ:
         name, (theirs, ours) = next(iter(differ.items()))
         raise ConfigError(
@@ -103,7 +103,9 @@ def check_origin(cfg: DictConfig, saved: Any, key: str) -> None:
         )
 
 
-def differences(saved: DictConfig, cfg: DictConfig, with_places: bool = True) -> dict[str, tuple[Any, Any]]:
+def differences(
+    saved: DictConfig | dict[str, Any], cfg: DictConfig, with_places: bool = True
+) -> dict[str, tuple[Any, Any]]:
     """{key: (saved, now)} of the keys that make the configurations different runs, in alphabetical order.
 
     with_places: whether the places of the images count, those of their caches included.

@@ -140,7 +140,7 @@ def numbers_of_run(folder: Path, loss: str, trust: Trust, suffix: str = "") -> l
     trust = with_own(trust, record, f"run={folder}")
     cfg = recorded_config(saved)
     check_diffusion(f"run={folder}", cfg)
-    if errors := check_recorded_config(saved, (*METHOD, "dataset"), trust):
+    if errors := check_recorded_config(cfg, (*METHOD, "dataset"), trust):
         raise InvalidConfig(errors, f"run={folder}: ")
     content = checkpoint_content(folder / CHECKPOINTS, "last")
     check_origin(cfg, config_in_checkpoint(content), f"run={folder}")

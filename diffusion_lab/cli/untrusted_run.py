@@ -33,6 +33,13 @@ PLAIN = r"[\w. -]{1,80}"
 
 
 def recorded_config(saved: Any) -> DictConfig:
+    """`recorded_content` as a configuration."""
+    from omegaconf import DictConfig
+
+    return DictConfig(recorded_content(saved))
+
+
+def recorded_content(saved: Any) -> dict[str, Any]:
     """The configuration in run.json or a checkpoint, with the defaults of keys that were added after the run.
 
     A run writes it with all references resolved. One that contains `${...}` was not written by a run and is rejected
@@ -41,8 +48,6 @@ def recorded_config(saved: Any) -> DictConfig:
     Raises:
         ConfigError: it is not a configuration, or contains a reference.
     """
-    from omegaconf import DictConfig
-
     if not isinstance(saved, dict) or not saved or not all(isinstance(key, str) for key in saved):
         raise ConfigError(f"{RECORD} must hold a configuration under `config`; it is damaged or of another program")
     if reference := next(references(saved), None):
@@ -50,7 +55,7 @@ def recorded_config(saved: Any) -> DictConfig:
     if not isinstance(saved.get("dataset"), dict) or not isinstance(saved.get("network"), dict):
         raise ConfigError(f"{RECORD} must hold a data set and a network; it is damaged or of another program")
     recorded_init_identity(saved)
-    return DictConfig(filled(saved))
+    return filled(saved)
 
 
 def recorded_init_identity(saved: dict[str, Any]) -> dict[str, Any] | None:

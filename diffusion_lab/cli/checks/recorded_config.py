@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+from omegaconf import DictConfig
+
 from diffusion_lab.cli.checks.nodes import check_nodes
 from diffusion_lab.cli.checks.settings import part_groups
 from diffusion_lab.cli.errors import ConfigError
@@ -20,12 +22,12 @@ def check_recorded_config(saved: Any, parts: tuple[str, ...], trust: Trust) -> l
     references resolved, so a file that contains one is rejected.
 
     Args:
-        saved: the configuration as read from JSON.
+        saved: the configuration as read from JSON, or `recorded_config` of it.
         parts: the top-level nodes that will be built; only these must match the current signatures.
         trust: what is allowed besides this package's classes, `Trust.read(...)`.
     """
     try:
-        cfg = recorded_config(saved)
+        cfg = saved if isinstance(saved, DictConfig) else recorded_config(saved)
     except ConfigError as error:
         return [error]
     optional = {group for group, default in part_groups().items() if default is None}
