@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import html
-import io
 import json
 import re
 import shutil
@@ -14,10 +12,11 @@ from typing import Any
 
 import pytest
 
+import diffusion_lab.analyses
 from diffusion_lab.cli.command_line import lists
 from diffusion_lab.cli.main import main
 from diffusion_lab.testing import check_analysis
-from tests.analyses.small import NAMES, small_words
+from tests.analyses.small import NAMES, composed, small_words
 from tests.harness import Child
 
 SMALL = (
@@ -71,32 +70,31 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.fixture(scope="module")
-def analysed(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
-    """A copy of the runs with every analysis of one and their report; what each analysis said."""
-    folder = tmp_path_factory.mktemp("analysed")
-    shutil.copytree(runs, folder / "runs")
-    said = {}
-    with contextlib.chdir(folder):
-        for name in NAMES:
-            with contextlib.redirect_stdout(io.StringIO()) as out:
-                assert main(["analyze", *small_words(name), *UPDATE, "run=runs/a"]) == 0
-            said[name] = out.getvalue()
-        assert main(["report", "runs"]) == 0
-    return folder / "runs", said
+def cases() -> list[Any]:
+    """One analysis of each package of `diffusion_lab.analyses`; the others, which the command treats alike, are second
+    cases. The contract of each is tested in tests/contract."""
+    seen, found = set[str](), list[Any]()
+    for name in NAMES:
+        kind = getattr(diffusion_lab.analyses, composed(name).analysis["_target_"].rpartition(".")[2])
+        package = kind.__module__.split(".")[2]
+        found.append(pytest.param(name, marks=[pytest.mark.exhaustive] * (package in seen)))
+        seen.add(package)
+    return found
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-def test_every_analysis_of_a_trained_run(name: str, analysed: tuple[Path, dict[str, str]]) -> None:
+@pytest.mark.parametrize("name", cases())
+def test_an_analysis_of_a_trained_run(name: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It leaves its files and a section of the report; that its bytes are the same each time, also when it was stopped,
     is part of `check_analysis`."""
-    folder, said = analysed
-    found = files(folder / "a" / "analyses" / name)
+    assert main(["analyze", *small_words(name), *UPDATE, "run=runs/a"]) == 0
+    said = capsys.readouterr().out
+    assert main(["report", "runs"]) == 0
+    found = files(here / "runs" / "a" / "analyses" / name)
     assert set(found) == {"data.npz", "figure.svg", "figure.png", "facts.json"}
     sentence = json.loads(found["facts.json"])["sentence"]
-    assert sentence and f"{sentence}\ndata.npz" in said[name] and f"in runs/a/analyses/{name}\n" in said[name]
-    page = (folder / "report.html").read_text()
+    assert sentence and f"{sentence}\ndata.npz" in said and f"in runs/a/analyses/{name}\n" in said
+    page = (here / "runs" / "report.html").read_text()
     assert f"<h2>{name.replace('_', ' ').capitalize()}</h2>" in page and sentence in html.unescape(page)
     assert f"a, step 1, weights raw; a, step 2, weights raw; numbers and protocol in <code>a/analyses/{name}" in page
 
