@@ -19,7 +19,7 @@ from tests.harness import Child, configuration, differences, final_state, train_
 pytestmark = pytest.mark.slow
 
 
-OVERRIDES = ["max_steps=40", "checkpoint_every=1000"]
+OVERRIDES = ["max_steps=24", "checkpoint_every=1000"]
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def test_interrupted_run_continues_exactly(number, uninterrupted, tmp_path):
     assert child.wait() != 0
     assert "Interrupted" in child.log.read_text()
     stopped = final_state(folder)
-    assert 10 <= stopped["step"] < 40
+    assert 10 <= stopped["step"] < 24
     train_child(cfg).succeed()
     assert differences(uninterrupted, final_state(folder)) == []
 
