@@ -79,7 +79,7 @@ def test_a_run_that_had_an_end_and_was_given_more_steps_is_repeated_so(tmp_path:
     said = command(log, "verify", str(run))
     assert "equal: " in said and "up to step 8, trained to step 5 and then on, as the run was" in said, said
     assert "verify-" not in said and "samples: " not in said and "next: " not in said
-    for steps in ("5", "4", "6"):
+    for steps in ("5", "6"):
         assert "are equal to the bit" in command(log, "verify", str(run), "--steps", steps)
     edit_line(run / "metrics.jsonl", 2, lambda row: row.update({"train/loss": row["train/loss"] * (1 + 1e-12)}))
     assert "different: " in command(log, "verify", str(run), code=1)
