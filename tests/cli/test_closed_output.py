@@ -50,6 +50,7 @@ def test_help_and_a_fault_without_a_reader(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive  # the next test, with the end of the interpreter, which is that of `--help`
 def test_a_run_goes_on_without_a_reader(tmp_path: Path) -> None:
     code, said = _without_a_reader(tmp_path, "train", *TINY)
     assert code == 0 and "BrokenPipe" not in said and "Traceback" not in said
