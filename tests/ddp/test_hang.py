@@ -1,4 +1,5 @@
-"""A process that hangs: all of them end after the time that was set, the message names it, and the run resumes."""
+"""A process that hangs: all of them end after the time that was set, the message names it, and the checkpoint is good;
+`test_killed_process` goes on from one."""
 
 from __future__ import annotations
 
@@ -48,11 +49,7 @@ def test_a_stopped_process_ends_the_run(stopped: str, tmp_path: Path) -> None:
     assert "Traceback" not in log
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["status"] == "failed" and result["error"]["type"] == "SilentProcess"
-    saved = load(tmp_path / "run" / "checkpoints" / "last.ckpt")["global_step"]
-    assert saved % 5 == 0
-    if stopped == "second":
-        assert start(tmp_path, f"max_steps={saved + 2}").wait(2 * LIMIT_S) == 0
-        assert f"run from step {saved} (last.ckpt)" in (tmp_path / "log").read_text()
+    assert load(tmp_path / "run" / "checkpoints" / "last.ckpt")["global_step"] % 5 == 0
 
 
 @pytest.mark.slow
