@@ -19,8 +19,9 @@ from hydra_plugins.diffusion_lab_launcher.cluster import ClusterLauncher
 from tests.harness import Child, differences, final_state, wait_for_step
 
 JOB = [
-    *("base=ddpm", "trainer=cpu", "scale=smoke", "network.base_channels=8", "threads=1"),
-    *("max_steps=400", "checkpoint_every=200", "snapshot_every=0", "log_every=10"),
+    *("base=ddpm", "trainer=cpu", "scale=smoke", "network.base_channels=8", "network.channel_multipliers=[1]"),
+    *("batch_size=8", "threads=1", "~callbacks.generation"),
+    *("max_steps=200", "checkpoint_every=100", "snapshot_every=0", "log_every=10"),
 ]
 OURS = [
     *("hydra/launcher=diffusion_lab_slurm", "hydra.launcher.cluster=local", "hydra.launcher.poll_s=0.2"),
