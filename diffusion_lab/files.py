@@ -8,6 +8,7 @@ import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from hashlib import file_digest
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -183,3 +184,9 @@ def write_json(path: Path, content: Any, infinity: str = "null") -> None:
         TypeError: a value is not plain.
     """
     write_whole(path, (json_text(content, infinity, indent=1) + "\n").encode())
+
+
+def file_sha256(path: Path) -> str:
+    """sha256 of a file, 64 hexadecimal digits."""
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()

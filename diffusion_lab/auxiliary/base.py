@@ -105,3 +105,22 @@ class Frozen(nn.Module):
         super()._apply(fn, recurse)
         self._held[0]._apply(fn)
         return self
+
+
+def places(features: Tensor) -> Tensor:
+    """What a layer returns, by place: (b,D,h,w), (b,n,D) with n >= h^2, or (b,D) -> (b,D,h,w).
+
+    Raises:
+        ValueError: it has another number of dimensions.
+    """
+    if features.ndim == 4:
+        return features
+    if features.ndim == 3:
+        side = math.isqrt(features.shape[1])
+        return features[:, -(side**2) :].transpose(1, 2).unflatten(2, (side, side))
+    if features.ndim == 2:
+        return features[..., None, None]
+    raise ValueError(
+        f"layers must name a layer that returns (b,D,h,w), (b,n,D) or (b,D), and it returns {tuple(features.shape)}; "
+        "use a block of the network"
+    )

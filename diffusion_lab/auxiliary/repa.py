@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, interpolate
 
 from diffusion_lab.arguments import check_integer
-from diffusion_lab.auxiliary.base import Auxiliary
-from diffusion_lab.data import to_uint8
+from diffusion_lab.auxiliary.base import Auxiliary, places
+from diffusion_lab.auxiliary.run_network import RunNetwork
 from diffusion_lab.diffusion.step import Step
 from diffusion_lab.metrics.features import FeatureExtractor
 
@@ -35,12 +34,14 @@ class REPA(Auxiliary):
     block 8 of 28, and the published encoder is DINOv2 ViT-B/14.
 
     Args:
-        encoder: the frozen encoder of images; its weights are neither trained nor saved.
+        encoder: the frozen encoder of images, an extractor of features or a trained run's network; its weights are
+            neither trained nor saved.
         layers: the name of one module inside the network, such as `middle.0` of a U-Net or `blocks.3` of a DiT.
         weight: lambda, 0.5 in the paper.
         hidden: features in each of the two hidden layers of h, >= 1; 2048 in the published code.
         ramp: optimizer steps over which the weight rises, >= 0.
         stop: optimizer steps after which it ends, >= 1; null: it stays.
+        checksum: sha256 of the encoder's file of weights, as it was when the run began; null: there is no such file.
 
     Raises:
         ValueError: there is no encoder, or not one layer.
@@ -48,12 +49,13 @@ class REPA(Auxiliary):
 
     def __init__(
         self,
-        encoder: FeatureExtractor | None,
+        encoder: FeatureExtractor | RunNetwork | None,
         layers: Sequence[str],
         weight: float = 0.5,
         hidden: int = 2048,
         ramp: int = 0,
         stop: int | None = None,
+        checksum: str | None = None,
     ) -> None:
         super().__init__(weight, ramp, stop)
         if encoder is None:
@@ -65,6 +67,7 @@ class REPA(Auxiliary):
             raise ValueError(f"layers={layers!r} must be a list of one name of a layer; use e.g. layers=[middle.0]")
         self.encoder, self.layers = encoder, tuple(layers)
         self.hidden = check_integer("hidden", hidden, 1, "use 2048 as published")
+        self.checksum = checksum
         self.projector: nn.Sequential | None = None
         self._ready = False
 
@@ -79,9 +82,16 @@ class REPA(Auxiliary):
                 f"encoder={self.encoder.name} must take the images of this run, {ours}, and takes {theirs}; use "
                 "features=own, an encoder of such images, or for latents another auxiliary loss"
             )
+        if self.checksum is None or isinstance(self.encoder, RunNetwork):
+            return
+        if self.encoder.weights_sha256 != self.checksum:
+            raise ValueError(
+                f"checksum={self.checksum} must be that of the encoder's weights, {self.encoder.weights_file()}, which "
+                "have changed; put the file of then back, or use checksum=null"
+            )
 
     def build(self, features: Mapping[str, Tensor], x0: Tensor) -> None:
-        z, y = places(features[self.layers[0]]), self.encoded(x0)
+        z, y = places(features[self.layers[0]]), self.encoder.by_place(x0)
         self.projector = nn.Sequential(
             nn.Linear(z.shape[1], self.hidden),
             nn.SiLU(),
@@ -90,19 +100,13 @@ class REPA(Auxiliary):
             nn.Linear(self.hidden, y.shape[1]),
         )
 
-    def encoded(self, x0: Tensor) -> Tensor:
-        """The encoder's features of images in [-1, 1]: (b,C,H,W) -> (b,D,h,w), or (b,D,1,1) of one without a map."""
-        images = to_uint8(x0)
-        found = self.encoder.maps(images)
-        return self.encoder(images).features[..., None, None] if found is None else found
-
     def rows(self, step: Step) -> Tensor:
         if self.projector is None:
             raise ValueError("encoder: the projector must be built first; call module.auxiliary.build")
         if not self._ready:
             self.encoder.prepare(step.x0.device)  # on all processes at once
             self._ready = True
-        z, y = places(step.features[self.layers[0]]), self.encoded(step.x0)
+        z, y = places(step.features[self.layers[0]]), self.encoder.by_place(step.x0)
         if y.shape[2:] == (1, 1):
             z = z.mean((2, 3), keepdim=True)
         elif z.shape[2:] == (1, 1):
@@ -111,22 +115,3 @@ class REPA(Auxiliary):
             y = interpolate(y, z.shape[2:], mode="bilinear", antialias=True)
         projected = self.projector(z.flatten(2).transpose(1, 2))
         return -cosine_similarity(projected.float(), y.flatten(2).transpose(1, 2), dim=2).mean(1)
-
-
-def places(features: Tensor) -> Tensor:
-    """What a layer returns, by place: (b,D,h,w), (b,n,D) with n >= h^2, or (b,D) -> (b,D,h,w).
-
-    Raises:
-        ValueError: it has another number of dimensions.
-    """
-    if features.ndim == 4:
-        return features
-    if features.ndim == 3:
-        side = math.isqrt(features.shape[1])
-        return features[:, -(side**2) :].transpose(1, 2).unflatten(2, (side, side))
-    if features.ndim == 2:
-        return features[..., None, None]
-    raise ValueError(
-        f"layers must name a layer that returns (b,D,h,w), (b,n,D) or (b,D), and it returns {tuple(features.shape)}; "
-        "use a block of the network"
-    )

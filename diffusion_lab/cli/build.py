@@ -21,6 +21,7 @@ from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.run_parts import part as part
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.networks.checks import keywords
+from diffusion_lab.runs.trained_run import TrainedRun
 from diffusion_lab.streams import Streams
 from diffusion_lab.training import RunModule, VerifiedCheckpointIO
 from diffusion_lab.training.run_module import finish_at_the_last_step
@@ -99,7 +100,7 @@ def _cluster() -> list[SLURMEnvironment]:
 def build_run(
     cfg: DictConfig, facts: dict[str, Any], more: Sequence[Callback] = (), parts: RunParts | None = None
 ) -> TrainingRun:
-    """Build data, module and trainer, in this order.
+    """Load the trained runs that parts use, and build data, module and trainer, in this order.
 
     Args:
         cfg: the configuration.
@@ -107,6 +108,10 @@ def build_run(
         more: further callbacks.
         parts: the parts that were built to check this configuration; by default they are built here.
     """
+    from diffusion_lab.cli.load import open_runs, trusted  # which imports `build_model`
+
     parts = parts or RunParts(with_metrics(cfg))
     data = parts["dataset"]
+    parts.build_all(TrainedRun)
+    open_runs(parts, trusted(cfg))
     return TrainingRun(build_module(parts), data, build_trainer(parts, facts, more))

@@ -22,8 +22,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from diffusion_lab.cli.conf_folder import conf_dir
 from diffusion_lab.cli.hydra_version import add_resolver, initialized
-from diffusion_lab.cli.init_weights import checksum_of_run, init_identity
-from diffusion_lab.cli.options.defaults import implied_options
+from diffusion_lab.cli.init_weights import checksum_of_run, init_identity, sha256_of
+from diffusion_lab.cli.options.defaults import implied_options, stated
 from diffusion_lab.cli.processes import microbatches
 from diffusion_lab.distribution_file import numbers_or_fault
 from diffusion_lab.runs.identity import dropped, effective
@@ -158,7 +158,8 @@ def beside_method(cfg: DictConfig) -> list[str]:
     # By their names: Hydra records no choice where several of a family are chosen.
     losses = cfg.get("auxiliary")
     if losses and choices.get("auxiliary") not in implied_options(hydra, choices, "auxiliary", conf_dir()):
-        found += [str(name) for name, node in losses.items() if node is not None]
+        own = stated(hydra, choices, "auxiliary", conf_dir())
+        found += [str(name) for name, node in losses.items() if node is not None and name not in own]
     return found
 
 
@@ -194,7 +195,7 @@ def sweep_name_of(config: Mapping[Any, Any], choices: Mapping[str, Any]) -> str:
 def register_resolvers() -> None:
     """Register `${run_name:}`, `${run_hash:}` (8 hex digits), `${sweep_name:}`, `${microbatches:}`, `${share:x,n}`,
     `${at_most:m,n}`, the smaller of two numbers, `${numbers_of:path}`, `${architecture_of:folder}`,
-    `${checksum_of:run}`.
+    `${checksum_of:run}`, `${sha256_of:file}`.
 
     May be called twice.
     """
@@ -210,6 +211,7 @@ def register_resolvers() -> None:
     add_resolver("numbers_of", numbers_or_fault)
     add_resolver("architecture_of", architecture_or_fault)
     add_resolver("checksum_of", checksum_of_run)
+    add_resolver("sha256_of", sha256_of)
 
 
 def share(fraction: float, steps: int) -> int:

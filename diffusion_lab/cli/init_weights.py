@@ -20,11 +20,13 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diffusion_lab.cli.averages import average_of
 from diffusion_lab.cli.errors import ConfigError, MissingHere, describe, nearest
+from diffusion_lab.files import file_sha256
 from diffusion_lab.files_inside import open_inside
 from diffusion_lab.runs.names import AVERAGES, CHECKPOINT, CHECKPOINTS, LAST, PREVIOUS, TENSORS
 from diffusion_lab.runs.record import read_record
@@ -99,6 +101,22 @@ def checksum_of_run(text: object) -> str | None:
         return checksum(named_weights(str(text))) if text is not None else None
     except (OSError, ValueError):
         return None
+
+
+def sha256_of(path: object) -> str | None:
+    """Of a file, for a configuration's resolver, which must not raise; None if there is none. An unchanged file, which
+    may have gigabytes, is read once."""
+    try:
+        file = Path(str(path)).expanduser()
+        found = file.stat() if path is not None and file.is_file() else None
+        return None if found is None else _sha256(file, found.st_mtime_ns, found.st_size)
+    except OSError:
+        return None
+
+
+@cache
+def _sha256(file: Path, changed: int, size: int) -> str:
+    return file_sha256(file)
 
 
 def init_identity(value: Any) -> Any:

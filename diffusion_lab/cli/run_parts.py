@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, cast
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
@@ -12,6 +12,7 @@ from diffusion_lab.cli.checks.typed_keys import key_to_type
 from diffusion_lab.cli.config import config_folders
 from diffusion_lab.cli.errors import ConfigError, at
 from diffusion_lab.cli.targets import Trust, resolve
+from diffusion_lab.runs.identity import parts as nodes
 
 
 class RunParts:
@@ -47,6 +48,12 @@ class RunParts:
     def with_arguments(self, path: str, **more: Any) -> Any:
         """A new object of the node at a path, with the arguments of the node and `more`."""
         return self._call(OmegaConf.select(self.cfg, path), path, more)
+
+    def build_all(self, kind: type) -> None:
+        """Build every node of a class, wherever it is."""
+        for path, node in nodes(cast(dict[Any, Any], OmegaConf.to_container(self.cfg, resolve=False))):
+            if node["_target_"] == f"{kind.__module__}.{kind.__name__}":
+                self[path]
 
     def built(self) -> list[tuple[str, Any]]:
         """The parts that are built, by the paths of their nodes."""

@@ -20,7 +20,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from hashlib import file_digest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +27,8 @@ import torch
 from torch import Tensor, nn
 
 from diffusion_lab.arguments import check_integer
+from diffusion_lab.data import to_uint8
+from diffusion_lab.files import file_sha256
 from diffusion_lab.progress import progress as shown
 
 WEIGHTS = Path(__file__).parent / "weights"
@@ -126,6 +127,13 @@ class FeatureExtractor(nn.Module, ABC):
         """Features by place: (N,C,H,W) uint8 -> (N,D,h,w) float32; None if the network has no method `maps`."""
         maps = getattr(self._network[0], "maps", None)
         return None if maps is None else torch.cat(self._parts(images, maps)).float()
+
+    def by_place(self, x0: Tensor) -> Tensor:
+        """Features of images in [-1, 1] as models are trained on: (b,C,H,W) -> (b,D,h,w), or (b,D,1,1) of a network
+        without a method `maps`."""
+        images = to_uint8(x0)
+        found = self.maps(images)
+        return self(images).features[..., None, None] if found is None else found
 
     def _parts(self, images: Tensor, function: Callable[[Tensor], Any]) -> list[Any]:
         """Of each part of the images."""
@@ -229,12 +237,6 @@ def features_of(
 def thousands(n: int) -> str:
     """1000 -> "1k", 50000 -> "50k", 1500 -> "1500"."""
     return f"{n // 1000}k" if n and n % 1000 == 0 else str(n)
-
-
-def file_sha256(path: Path) -> str:
-    """sha256 of a file, 64 hexadecimal digits."""
-    with path.open("rb") as file:
-        return file_digest(file, "sha256").hexdigest()
 
 
 class SmallClassifier(nn.Module):

@@ -14,7 +14,8 @@ from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from diffusion_lab.arguments import ReadPath, check_integer
-from diffusion_lab.metrics.features import FeatureExtractor, file_sha256
+from diffusion_lab.files import file_sha256
+from diffusion_lab.metrics.features import FeatureExtractor
 
 FILE = "weights-inception-2015-12-05-6726825d.pth"
 SHA256_PREFIX = "6726825d"

@@ -23,8 +23,8 @@ from torch import Tensor
 
 from diffusion_lab.cache_folder import cache_folder
 from diffusion_lab.data import ImageSet
-from diffusion_lab.files import replacing
-from diffusion_lab.metrics.features import FeatureExtractor, features_of, file_sha256
+from diffusion_lab.files import file_sha256, replacing
+from diffusion_lab.metrics.features import FeatureExtractor, features_of
 from diffusion_lab.metrics.generated import Moments, Statistics
 
 FORMAT = 2  # version of the computation, not of the file; raise it when the numbers change

@@ -24,7 +24,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, pad
 
 from diffusion_lab.data import Digits, FashionMNIST, ImageSet, ImageSource
-from diffusion_lab.metrics.features import WEIGHTS, SmallClassifier, accuracy, file_sha256
+from diffusion_lab.files import file_sha256
+from diffusion_lab.metrics.features import WEIGHTS, SmallClassifier, accuracy
 from diffusion_lab.streams import Streams
 
 

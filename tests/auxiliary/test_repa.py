@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -9,13 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from diffusion_lab.auxiliary import REPA
-from diffusion_lab.auxiliary.repa import places
+from diffusion_lab.auxiliary.base import places
 from diffusion_lab.cli.main import main
 from diffusion_lab.data import to_uint8
 from diffusion_lab.diffusion import Step
 from diffusion_lab.metrics import ClassifierFeatures
 from diffusion_lab.streams import Position, Streams
 from tests.auxiliary.small import Net, module
+from tests.harness import configuration
 
 ENCODER = ClassifierFeatures("digits")
 X0 = torch.rand(3, 1, 8, 8, generator=torch.Generator().manual_seed(0)) * 2 - 1
@@ -128,3 +130,18 @@ def test_wrong_settings_are_one_sentence(
     code = main(["train", "network.base_channels=8", "max_steps=1", "trainer=cpu", "auxiliary=repa", *words])
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert code == 2 and said in line, line
+
+
+def test_weights_that_have_changed_are_refused() -> None:
+    REPA(ENCODER, ["first"], checksum=ENCODER.weights_sha256).check((1, 8, 8))
+    with pytest.raises(ValueError, match="checksum=abc must be that of the encoder's weights, .*, which have changed"):
+        REPA(ENCODER, ["first"], checksum="abc").check((1, 8, 8))
+
+
+def test_the_checksum_of_a_file_of_weights_is_recorded(in_folder: Any) -> None:
+    weights = in_folder / "w.pth"
+    weights.write_bytes(b"abc")
+    node = DINO.replace("none.pth", str(weights))
+    found = configuration(in_folder / "run", "auxiliary=repa", node).auxiliary.repa.checksum
+    assert found == sha256(b"abc").hexdigest()
+    assert configuration(in_folder / "run", "auxiliary=repa").auxiliary.repa.checksum is None

@@ -6,8 +6,11 @@ import itertools
 import os
 from pathlib import Path
 
+from omegaconf import OmegaConf
+
 from diffusion_lab.cli.config import conf_dir
-from diffusion_lab.cli.options.defaults import DefaultsEntry, defaults
+from diffusion_lab.cli.options.defaults import DefaultsEntry, defaults, stated
+from tests.frontier.test_methods import METHODS
 
 LISTED = """defaults:
   - _self_
@@ -46,3 +49,9 @@ def test_every_entry_of_the_package_is_read() -> None:
             line for line in itertools.takewhile(lambda line: line[:1] in " -", after.splitlines()) if "- " in line
         ]
         assert not found or len(defaults(path)) == sum("_self_" not in line for line in listed), path
+
+
+def test_parts_of_a_family_that_a_method_defines_itself_are_known() -> None:
+    hydra = OmegaConf.create({"runtime": {"config_sources": [{"schema": "file", "path": str(METHODS)}]}})
+    found = [stated(hydra, {"method": method}, "auxiliary", conf_dir()) for method in ("aligned", "bandit", None)]
+    assert found == [{"aligned"}, set(), set()]

@@ -1,4 +1,4 @@
-"""A trained run as a part of another: solver=autoguided with an earlier or another run as the weak model."""
+"""A trained run as a part of another: the weak model of solver=autoguided, or the encoder of auxiliary=repa_run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from diffusion_lab.cli.config import config_hash
+from diffusion_lab.cli.init_weights import checkpoint_content
 from diffusion_lab.cli.load import load_run
 from diffusion_lab.cli.main import main
 from tests.harness import TINY, Child, configuration, train_child
@@ -97,4 +98,44 @@ def test_a_run_and_its_evaluations_are_guided_by_another(here: Path) -> None:
 )
 def test_a_run_that_does_not_fit_is_refused_before_step_1(here: Path, words: tuple[str, ...], sentence: str) -> None:
     text = said(*train("max_steps=2", *words))
+    assert sentence in " ".join(text.split()) and not (here / "runs").exists()
+
+
+ALIGNED = (*TINY, "auxiliary=repa_run", "auxiliary.repa.encoder.run.run=weak")
+
+
+@pytest.mark.slow
+def test_a_run_is_drawn_to_the_features_of_another(here: Path) -> None:
+    Child(lambda: leave(("train", *ALIGNED, "max_steps=2", "paths.root=runs")), here / "log").succeed()
+    (run,) = (here / "runs").iterdir()
+    node = json.loads((run / "run.json").read_text())["config"]["auxiliary"]["repa"]["encoder"]["run"]
+    assert node["run"] == "weak" and len(node["checksum"]) == 12
+    assert "train/aux_repa" in (run / "metrics.jsonl").read_text()
+    assert all(key.startswith("auxiliary.repa.projector") for key in _beside_the_model(run))
+    shutil.rmtree(here / "weak" / "checkpoints")
+    assert load_run(run).samples(range(2)).shape == (2, 1, 8, 8)  # a model needs its teacher for training alone
+
+
+def _beside_the_model(run: Path) -> list[str]:
+    state = checkpoint_content(run / "checkpoints", "last")["state_dict"]
+    return [key for key in state if not key.startswith("denoiser.")]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            ("dataset=fashion_mnist14", "network.channel_multipliers=[1,2]"),
+            "repa.encoder.run.run=weak must have the images of the shape of this run, (1, 14, 14), and has (1, 8, 8)",
+        ),
+        (("auxiliary.repa.encoder.layer=block",), "auxiliary.repa.encoder.layer=block must be a module inside UNet"),
+        (("auxiliary.repa.encoder.t=5000",), "auxiliary.repa.encoder.t=5000 must be a timestep of weak, below"),
+        (("auxiliary.repa.encoder.run.run=null",), "auxiliary.repa.encoder.run.run=null must be the folder of a"),
+    ],
+    ids=["another size", "no such layer", "no such timestep", "not given"],
+)
+def test_a_teacher_that_does_not_fit_is_refused_before_step_1(
+    here: Path, words: tuple[str, ...], sentence: str
+) -> None:
+    text = said("train", *ALIGNED, *words)
     assert sentence in " ".join(text.split()) and not (here / "runs").exists()

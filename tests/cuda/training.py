@@ -124,6 +124,8 @@ def configured(folder: Path, choice: str | None = None, *overrides: str) -> Dict
         for loss in (cfg.get("auxiliary") or {}).values():
             if "layers" in loss:
                 loss.layers = ["body"]
+            if "run" in (loss.get("encoder") or {}):  # of a trained run
+                loss.encoder = copy.deepcopy(cfg.dataset.features)
     return cfg
 
 
@@ -152,6 +154,7 @@ def _chosen(choice: str | None, overrides: tuple[str, ...]) -> DictConfig:
 def _parent(group: str, key: str) -> str:
     """The first option of `group` whose defaults list has `key`."""
     for path in sorted((CONF / group).glob("*.yaml")):
-        if any(key in entry for entry in OmegaConf.load(path).get("defaults", []) if not isinstance(entry, str)):
+        content: Any = OmegaConf.load(path)
+        if any(key in entry for entry in content.get("defaults", []) if not isinstance(entry, str)):
             return path.stem
     raise LookupError(f"no option of {group} has {key}")

@@ -5,8 +5,8 @@ import pickle
 import numpy as np
 import pytest
 
+from diffusion_lab.files import file_sha256
 from diffusion_lab.metrics import Evaluation, extract, statistics
-from diffusion_lab.metrics.features import file_sha256
 from diffusion_lab.metrics.reference import reference_from_file
 from diffusion_lab.solvers import DDIM
 from tests.metrics.named import named

@@ -86,9 +86,9 @@ class _PartsCheck(MethodCheck):
         self._losses = {path: self.objects[path] for path in auxiliary if path in self.objects}
         self.say(*accumulation_faults(self.cfg, kind, self._losses))
         self._check_optimizer()
+        self._open_runs()
         if "dataset" in self.objects:
             self._check_data(world_size)
-        self._open_runs()
         self.check_method()
         if "schedule" in self.objects and self.objects.get("solver") is not None:
             self.attempt("solver", self.objects["solver"].check, self.objects["schedule"])
@@ -112,6 +112,7 @@ class _PartsCheck(MethodCheck):
 
     def _open_runs(self) -> None:
         """Load the trained runs that parts use, and compare their images with those of this run."""
+        known = len(self.errors)
         try:
             open_runs(self.parts, trusted(self.cfg))
         except InvalidConfig as error:
@@ -119,7 +120,9 @@ class _PartsCheck(MethodCheck):
         except ConfigError as error:
             self.errors.append(error)
         if "dataset" in self.objects:
-            self.say(*other_images(self.parts, self.objects["dataset"]))
+            self.attempt("dataset", lambda: self.say(*other_images(self.parts, self.objects["dataset"])))
+        if len(self.errors) > known:
+            self._losses = {}  # which might ask a run that is not loaded, or is not of such images
 
     def _check_sweep_metric(self, names: list[str]) -> None:
         """The key `objective` must be one of the `names` that this run measures, and one is needed by a sweeper that

@@ -99,7 +99,6 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
     from diffusion_lab.cli.build import build_run
     from diffusion_lab.cli.freed_memory import keep_freed_memory
     from diffusion_lab.cli.init_from import load_start, source_of, with_start
-    from diffusion_lab.cli.load import open_runs, trusted
     from diffusion_lab.cli.metric_files import with_metrics
     from diffusion_lab.cli.own_run import own_parts
     from diffusion_lab.cli.run_parts import RunParts
@@ -127,7 +126,6 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
         cfg = with_start(cfg, recorded)
     with memory_named(cfg, "to build the run"), waiting("building the run"):
         run = build_run(cfg, facts(cfg) | own | ({ENDS: ends} if ends else {}), parts=parts)
-        open_runs(parts, trusted(cfg))
     cast(VerifiedCheckpointIO, run.trainer.strategy.checkpoint_io).read, start = start, None
     if path is None and (hint := faster_bfloat16(parts, run.module.network)):
         say(hint)

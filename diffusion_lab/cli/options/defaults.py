@@ -92,6 +92,22 @@ def overruled(hydra: Any, choices: dict[str, Any], conf: Path) -> dict[str, tupl
     return dict(sorted(found.items()))
 
 
+def stated(hydra: Any, choices: dict[str, Any], family: str, conf: Path) -> set[str]:
+    """The parts of a family, such as auxiliary, that the files of preset and method define in themselves.
+
+    Args:
+        hydra, choices, conf: as of `implied_options`.
+        family: e.g. "auxiliary".
+    """
+    found: set[str] = set()
+    for layer in ("experiment", "method"):
+        file = _file(_folders(hydra, conf), f"{layer}/{choices.get(layer)}")
+        content = yaml_file(file) if file else None
+        node = content.get(family) if isinstance(content, dict) else None
+        found |= set(node) if isinstance(node, dict) else set()
+    return found
+
+
 def _folders(hydra: Any, conf: Path) -> tuple[Path, ...]:
     """Where the job's yaml files are looked for: those of --config-dir first."""
     from omegaconf import OmegaConf
@@ -100,9 +116,13 @@ def _folders(hydra: Any, conf: Path) -> tuple[Path, ...]:
     return tuple([Path(source.path) for source in sources if source.schema == "file"]) or (conf,)
 
 
+def _file(folders: tuple[Path, ...], name: str) -> Path | None:
+    return next((folder / f"{name}.yaml" for folder in folders if (folder / f"{name}.yaml").is_file()), None)
+
+
 def _overridden(folders: tuple[Path, ...], name: str, group: str) -> str | None:
     """The option with which a file, or a file in its defaults list, overrides a group."""
-    file = next((folder / f"{name}.yaml" for folder in folders if (folder / f"{name}.yaml").is_file()), None)
+    file = _file(folders, name)
     entries = defaults(file) if file else ()
     for entry in entries:
         if entry.overrides and entry.group == group:
