@@ -49,6 +49,10 @@ class Forcing(DiffusionModel):
     """A denoiser of images whose patches are noised independently (Chen et al. 2024, "Diffusion Forcing: Next-token
     Prediction Meets Full-Sequence Diffusion", arXiv 2407.01392, algorithm 1; its tokens are here the patches).
 
+    In what is logged by timestep (train/loss_t, sampler/drawn) an image counts by the means of its patches' timesteps
+    and losses, so that most images are in the middle of the schedule. val/loss_t is measured with one timestep for the
+    whole image, as in sampling, and means what it means for other methods.
+
     One model then samples all patches together, with any solver, one after the other, or some that are given.
 
     Differs from the paper: the network sees all patches, not the past alone, as in the transformers that followed (Song
