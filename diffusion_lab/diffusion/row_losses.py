@@ -104,7 +104,7 @@ class Adaptive(RowLoss):
     Args:
         base: the weighting w of the losses; 1 by default.
         p: power in [0, 1]; 1 for the paper's ImageNet, 0.75 for its CIFAR-10.
-        c: > 0, in units of |e|^2.
+        c: > 0, in units of |e|^2; 0.01 in the code for ImageNet, 0.001 in that for CIFAR-10.
         normalize: none, or mean w 1 over uniform timesteps (mean1_uniform) or the sampler's (mean1_sampler); that of
             the base must be none.
     """
