@@ -1,4 +1,4 @@
-"""The one folder of what can be computed again: scans of image folders, reference statistics, compositions.
+"""The folder of what can be computed again: scans of image folders, decoded images, reference statistics, compositions.
 
     $DIFFUSION_LAB_CACHE, or else diffusion-lab in $XDG_CACHE_HOME, or else ~/.cache/diffusion-lab
 

@@ -25,10 +25,12 @@ from PIL import Image
 from diffusion_lab.data.sources.walk import find_images
 from diffusion_lab.files import write_whole
 from diffusion_lab.progress import progress
+from diffusion_lab.taking_turns import one_at_a_time
 
 log = logging.getLogger(__name__)
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Compared = Callable[[], "tuple[list[Seen], int]"]
 CHUNK = 2048  # images handed to the threads at a time; millions of waiting futures would take gigabytes
 SAVE_EVERY = 100_000  # images scanned between two saves
 TOO_SMALL = "the shorter side must have"
@@ -83,10 +85,13 @@ def scan(root: Path, cache_dir: Path, within: Sequence[str] = ()) -> list[Seen]:
     found = find_images(root, within)
     if sentence := found.sentence():
         log.info("%s: %s", root, sentence)
-    with _without_collections(), _folder(root) as folder:
-        known = _load(cache_file)
-        seen = [_known_or_new(known.get(name), name, folder) for name in found.names]
-    return _scan_new(seen, len(known), lambda i: (root / seen[i].name).read_bytes(), cache_file)
+
+    def compared() -> tuple[list[Seen], int]:
+        with _without_collections(), _folder(root) as folder:
+            known = _load(cache_file)
+            return [_known_or_new(known.get(name), name, folder) for name in found.names], len(known)
+
+    return _scanned(compared, lambda i: (root / found.names[i]).read_bytes(), cache_file)
 
 
 def scan_rows(names: Sequence[str], read: Callable[[int], bytes], cache_file: Path) -> list[Seen]:
@@ -97,22 +102,43 @@ def scan_rows(names: Sequence[str], read: Callable[[int], bytes], cache_file: Pa
         read: row number -> the encoded image.
         cache_file: file of earlier results for this table; its name must change when the table does.
     """
-    known = _load(cache_file)
-    seen = [known.get(name) or Seen(name, 0, -1) for name in names]
-    return _scan_new(seen, len(known), read, cache_file)
+
+    def compared() -> tuple[list[Seen], int]:
+        known = _load(cache_file)
+        return [known.get(name) or Seen(name, 0, -1) for name in names], len(known)
+
+    return _scanned(compared, read, cache_file)
 
 
-def _scan_new(seen: list[Seen], num_known: int, read: Callable[[int], bytes], cache_file: Path) -> list[Seen]:
-    """Scan the entries of `seen` that have no result yet, in place; saves the results if anything changed."""
-    new = [i for i, one in enumerate(seen) if not (one.mode or one.error)]
-    results = in_threads(lambda i: _decode(seen[i], lambda: read(i)), new, "scan")
-    for count, (i, one) in enumerate(zip(new, results, strict=True), 1):
-        seen[i] = one
-        if count % SAVE_EVERY == 0:
+def _scanned(
+    compared: Callable[[], tuple[list[Seen], int]], read: Callable[[int], bytes], cache_file: Path
+) -> list[Seen]:
+    """The results for all entries, also for those that have none yet. Of several processes one reads the images.
+
+    Args:
+        compared: the entries with their earlier results, if they have one, and the number of all earlier results.
+        read: number of an entry -> the encoded image.
+        cache_file: where the results are saved if anything has changed.
+    """
+    seen, num_known = compared()
+    if num_known == len(seen) and not _new(seen):
+        return seen
+    with one_at_a_time(cache_file):
+        seen, num_known = compared()  # another process may have read them meanwhile
+        new = _new(seen)
+        results = in_threads(lambda i: _decode(seen[i], lambda: read(i)), new, "scan")
+        for count, (i, one) in enumerate(zip(new, results, strict=True), 1):
+            seen[i] = one
+            if count % SAVE_EVERY == 0:
+                _save(cache_file, seen)
+        if new or num_known != len(seen):
             _save(cache_file, seen)
-    if new or num_known != len(seen):
-        _save(cache_file, seen)
     return seen
+
+
+def _new(seen: Sequence[Seen]) -> list[int]:
+    """Numbers of the entries without a result."""
+    return [i for i, one in enumerate(seen) if not (one.mode or one.error)]
 
 
 def in_threads(function: Callable[[Item], Result], items: Sequence[Item], what: str) -> Iterator[Result]:

@@ -73,7 +73,7 @@ def test_rows_of_a_table_are_decoded_once(tmp_path):
 def test_a_scan_that_a_release_saved_is_read(tmp_path):
     root = folder(tmp_path / "set", "0.png", "a/1.png")
     found = scan.scan(root, tmp_path / "cache")
-    (saved,) = (tmp_path / "cache").iterdir()
+    (saved,) = (tmp_path / "cache").glob("*.json")
     saved.write_text(json.dumps({"rows": [list(one) for one in found]}))  # as of 0.1.0
     for name, one in {"0.png": found[0], "a/1.png": found[1]}.items():  # which would be found out if it were decoded
         (root / name).write_bytes(bytes(one.size))
