@@ -41,6 +41,8 @@ class LossSecondMoment(TimestepSampler):
 
     history: Tensor
     count: Tensor
+    _missing: Tensor
+    _root: Tensor
 
     def __init__(
         self, num_timesteps: int, history_per_timestep: int = 10, uniform: float = 0.001, reweight: bool = True
@@ -55,15 +57,26 @@ class LossSecondMoment(TimestepSampler):
             )
         self.register_buffer("history", torch.zeros(num_timesteps, history_per_timestep, dtype=torch.float64))
         self.register_buffer("count", torch.zeros(num_timesteps, dtype=torch.int64))
+        # What follows from them is kept up to date, so that an update does not depend on T and a draw adds up T numbers
+        # once: how many timesteps have fewer than n losses, and q.
+        self.register_buffer("_missing", torch.tensor(num_timesteps), persistent=False)
+        self.register_buffer("_root", torch.zeros(num_timesteps, dtype=torch.float64), persistent=False)
+        self.register_load_state_dict_post_hook(LossSecondMoment._loaded)
 
     def probabilities(self, step: int) -> Tensor:
-        root = self.history.square().mean(dim=1).sqrt()
-        flat = 1.0 / self.num_timesteps
+        return self._of(self._root)
+
+    def weight(self, t: Tensor, step: int) -> Tensor:
+        if not self.reweight:
+            return torch.ones(len(t), device=t.device)
+        return (1.0 / (self.num_timesteps * self._of(self._root[t]))).float()
+
+    def _of(self, q: Tensor) -> Tensor:
+        """The probabilities of timesteps with these q."""
+        flat, total = 1.0 / self.num_timesteps, self._root.sum()
         # All-zero losses have no shape to follow: keep 0/0 out and stay uniform.
-        total = root.sum()
-        follow = (1.0 - self.uniform) * root / total.clamp(min=1e-300) + self.uniform * flat
-        ready = (self.count >= self.history.shape[1]).all() & (total > 0)
-        return torch.where(ready, follow, flat)
+        follow = (1.0 - self.uniform) * q / total.clamp(min=1e-300) + self.uniform * flat
+        return torch.where((self._missing == 0) & (total > 0), follow, flat)
 
     def observe(self, record: StepRecord, context: Context) -> None:
         t, loss = record.gathered(objective=True)
@@ -71,12 +84,18 @@ class LossSecondMoment(TimestepSampler):
         # The k-th occurrence of a timestep within the batch goes k places further in that timestep's ring.
         order = torch.argsort(t, stable=True)
         t, loss = t[order], loss[order]
-        occurrence = torch.arange(len(t), device=t.device) - torch.searchsorted(t, t)
-        # Of more than n occurrences the last n stay; the older ones write to the same places, so they are skipped.
-        left = torch.searchsorted(t, t, right=True) - torch.searchsorted(t, t) - occurrence
-        slot = (self.count[t] + occurrence) % size
-        row = torch.where(left <= size, t, self.num_timesteps)  # skipped rows go to a spare line
-        padded = torch.cat([self.history, self.history.new_zeros(1, size)])
-        self.history.copy_(padded.index_put_((row, slot), loss)[:-1])
+        place, first = torch.arange(len(t), device=t.device), torch.searchsorted(t, t)
+        occurrence = place - first
+        # Of more than n occurrences the last n stay: each row writes what the last one to the same place writes.
+        later = torch.searchsorted(t, t, right=True) - place - 1
+        number = self.count[t] + occurrence
+        self.history[t, number % size] = loss[place + later // size * size]
+        self._missing.sub_((number == size - 1).sum())
         # Not `bincount`: the size of its result depends on the largest t, for which the host waits.
         self.count.index_add_(0, t, torch.ones_like(t))
+        self._root[t] = self.history[t].square().mean(dim=1).sqrt()
+
+    def _loaded(self, *_: object) -> None:
+        """Compute what follows from the loaded history."""
+        self._missing.copy_((self.count < self.history.shape[1]).sum())
+        self._root.copy_(self.history.square().mean(dim=1).sqrt())
