@@ -13,6 +13,8 @@ import torch.distributed as dist
 from torch import nn
 
 from diffusion_lab.analyses import GradientVarianceByTimestep, Result, Work
+from diffusion_lab.analyses.gradients import gradient_variance
+from diffusion_lab.analyses.gradients import rows as gradient_rows
 from diffusion_lab.analyses.gradients.rows import jackknife, moments, row_gradients, without_each
 from diffusion_lab.analyses.words import plus_minus
 from diffusion_lab.diffusion import bound_weights, cosine, linear
@@ -69,6 +71,18 @@ def test_a_linear_model_has_the_variance_of_the_closed_form(tmp_path):
     _, result = measured([model()], tmp_path / "pieces")
     assert result.data["timesteps"].tolist() == [*range(11), 12, 24, 36, 48, 49]
     assert_closed_form(result, model(), tmp_path)
+
+
+def test_gradients_that_are_computed_twice_give_the_same_bits(tmp_path, monkeypatch):
+    """Kept: all of 8, none, and three in blocks of one."""
+    found, row = [], sum(p.nbytes for p in model().denoiser.parameters())
+    for kept, block in ((2**30, 2**29), (0, 2**29), (3 * row, 1)):
+        monkeypatch.setattr(gradient_variance, "KEPT", kept)
+        monkeypatch.setattr(gradient_rows, "BLOCK", block)
+        _, result = measured([model()], tmp_path / str(len(found)), pairs=8)
+        found.append([result.data[key] for key in ("square_norm", "with_sum")])
+    assert all(np.array_equal(*pair) for pair in zip(found[0], found[1], strict=True))
+    assert all(np.allclose(*pair, rtol=1e-6) for pair in zip(found[0], found[2], strict=True))
 
 
 def one_of_two(rank, folder, queue):

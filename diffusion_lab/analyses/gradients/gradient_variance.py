@@ -16,7 +16,8 @@ Figures 2 and 6. Differs from it: N, the timesteps and the standard errors are s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +25,7 @@ import torch
 from torch import Tensor
 
 from diffusion_lab.analyses.base import Analysis, Result, Work
-from diffusion_lab.analyses.gradients.rows import jackknife, moments, row_gradients, without_each
+from diffusion_lab.analyses.gradients.rows import gradient_blocks, jackknife, moments, without_each
 from diffusion_lab.analyses.images import check_training_images, training_images, weights_of_bound
 from diffusion_lab.analyses.seeds import band_words, group_band, groups_of
 from diffusion_lab.analyses.words import joined, plus_minus
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+KEPT = 2**30  # bytes of gradients that wait for their sum; those beyond are computed a second time
 PANELS = (
     ("variance", "variance of the gradient, V"),
     ("relative", "V / squared mean gradient"),
@@ -52,7 +54,8 @@ class GradientVarianceByTimestep(Analysis):
     image (N,) the numbers of the training images; square_norm and with_sum (M,K,N), |g_i|^2 and g_i . sum_j g_j, of M
     models; variance, squared_mean, relative and weighted (M,K), each with NAME_error, its standard error; weight (M,K)
     c_t in bits/dim; and for each model early_late, early_late_weighted (M,) with their errors, the ratio of the mean of
-    V, and of c^2 V, over t < T/10 to that over t >= T/2. Under several processes each takes a part of the pairs.
+    V, and of c^2 V, over t < T/10 to that over t >= T/2. Under several processes each takes a part of the pairs. Of a
+    large network the gradients of all pairs are not kept, so each but the first ones is computed twice.
 
     Args:
         pairs: N >= 3, pairs of training image and noise at each timestep.
@@ -95,13 +98,24 @@ class GradientVarianceByTimestep(Analysis):
         mine = torch.arange(len(x0)).tensor_split(world_size())[rank()]
         eps = torch.stack([work.normal(tuple(x0.shape[1:]), int(ids[i]), t) for i in mine])
         steps = torch.full((len(mine),), t, device=x0.device)
-        given = {key: value[mine] for key, value in cond.items()}
-        rows = row_gradients(model.denoiser, x0[mine], eps, steps, given, self.batch_size)
-        total = sum_(rows.sum(0, dtype=torch.float64))
+
+        def blocks(start: int) -> Iterator[Tensor]:
+            given = {key: value[mine][start:] for key, value in cond.items()}
+            rows = x0[mine][start:], eps[start:], steps[start:]
+            return gradient_blocks(model.denoiser, *rows, given, self.batch_size)
+
+        numbers = sum(p.numel() for p in model.denoiser.parameters() if p.requires_grad)
+        total, kept, seen = x0.new_zeros(numbers, dtype=torch.float64), list[Tensor](), 0
+        for block in blocks(0):
+            for g in block:
+                total += g  # a row at a time, as the sum of all in double precision would copy the block
+            seen += len(block)
+            kept += [block] if seen * block[0].nbytes <= KEPT else []
+        total = sum_(total)
         found = torch.zeros(2, len(x0), dtype=torch.float64, device=x0.device)
-        found[:, mine] = torch.stack(
-            [torch.stack([g.square().sum(), g @ total]) for g in map(Tensor.double, rows)], dim=1
-        )
+        again = blocks(sum(map(len, kept))) if sum(map(len, kept)) < seen else iter(())
+        rows = (g.double() for block in chain(kept, again) for g in block)
+        found[:, mine] = torch.stack([torch.stack([g.square().sum(), g @ total]) for g in rows], dim=1)
         square, product = sum_(found).cpu().numpy()
         return {"square_norm": square, "with_sum": product}
 

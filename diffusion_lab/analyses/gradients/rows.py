@@ -25,7 +25,7 @@ standard deviation sqrt(2/s), 2.2 % for s = 4096. With P <= s nothing is changed
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -39,6 +39,8 @@ from diffusion_lab.analyses.images import training_images
 from diffusion_lab.data.conditions import Cond
 from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.training import TrainedDiffusion
+
+BLOCK = 2**29  # bytes of gradients that are computed together
 
 
 class _Loss(nn.Module):
@@ -56,8 +58,19 @@ class _Loss(nn.Module):
 def row_gradients(denoiser: Denoiser, x0: Tensor, eps: Tensor, t: Tensor, cond: Cond, batch_size: int = 32) -> Tensor:
     """The gradient of each row: (N,C,H,W), (N,C,H,W), (N,) -> (N,P), P the number of trained parameters.
 
-    `batch_size` rows are differentiated together (`vmap`), which on a CPU takes a third of the time of a backward pass
-    for each. They need N P numbers of memory.
+    They need N P numbers of memory.
+    """
+    return torch.cat([*gradient_blocks(denoiser, x0, eps, t, cond, batch_size)])
+
+
+def gradient_blocks(
+    denoiser: Denoiser, x0: Tensor, eps: Tensor, t: Tensor, cond: Cond, batch_size: int = 32
+) -> Iterator[Tensor]:
+    """The same rows in blocks (n,P), for those who need not have all at once: n is `batch_size`, or as many rows as
+    have `BLOCK` bytes, at least one.
+
+    The rows of a block are differentiated together (`vmap`), which on a CPU takes a third of the time of a backward
+    pass for each.
     """
     loss = _Loss(denoiser)
     parameters = {name: p.detach() for name, p in loss.named_parameters() if p.requires_grad}
@@ -66,12 +79,12 @@ def row_gradients(denoiser: Denoiser, x0: Tensor, eps: Tensor, t: Tensor, cond: 
         return functional_call(loss, values, row)
 
     of_all = vmap(grad(of_one), in_dims=(None, 0, 0, 0, 0))
-    parts = []
-    with sdpa_kernel(SDPBackend.MATH):  # the other kernels have no batching rule
-        for some in torch.arange(len(x0), device=x0.device).split(batch_size):
-            rows = of_all(parameters, x0[some], eps[some], t[some], {key: value[some] for key, value in cond.items()})
-            parts.append(torch.cat([rows[name].flatten(1) for name in parameters], dim=1))
-    return torch.cat(parts)
+    fitting = max(1, BLOCK // sum(p.nbytes for p in parameters.values()))
+    for some in torch.arange(len(x0), device=x0.device).split(min(batch_size, fitting)):
+        given = {key: value[some] for key, value in cond.items()}
+        with sdpa_kernel(SDPBackend.MATH):  # the other kernels have no batching rule
+            rows = of_all(parameters, x0[some], eps[some], t[some], given)
+        yield torch.cat([rows[name].flatten(1) for name in parameters], dim=1)
 
 
 def moments(square: np.ndarray, product: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -170,7 +183,7 @@ def measure(
     def one(m: int, i: int) -> Mapping[str, np.ndarray]:
         ids, x0, cond = drawn[m]
         shape = points * noises, *x0.shape[1:]
-        rows = row_gradients(
+        rows = gradient_blocks(
             models[m].denoiser,
             x0[i].expand(shape),
             work.normal(shape, int(ids[i])),
@@ -178,7 +191,7 @@ def measure(
             {key: value[i].expand(shape[0], *value.shape[1:]) for key, value in cond.items()},
             batch_size,
         )
-        found = sketch(rows).view(points, noises, -1).double()
+        found = torch.cat([sketch(block) for block in rows]).view(points, noises, -1).double()
         mean, within = found.mean(1), found.var(1).sum(1)
         return {"mean": mean.float().cpu().numpy(), "within": within.cpu().numpy()}
 
