@@ -33,6 +33,8 @@ def main(argv: list[str]) -> int:
         if options.table:
             check_suffix(options.table)
         check_question(options)
+        if options.top is not None and options.top < 1:
+            raise ValueError(f"top={options.top} must be at least 1; use e.g. --top 12")
         if options.folder is None:
             options.folder = "runs"
             found = runs_folders(Path(options.folder))
@@ -84,7 +86,10 @@ def _made(options: argparse.Namespace) -> tuple[Report, str]:
     """
     from diffusion_lab.cli.run_config_reader import read_run_config
     from diffusion_lab.reports import make_report, page, read_runs, sections_of
+    from diffusion_lab.reports.comparison.shown import Choice
     from diffusion_lab.reports.failing_runs import set_apart
+
+    choice = Choice([name for name in (options.only or "").split(",") if name], options.top)
 
     def sections(folder: RunFolder) -> list[Section]:
         return sections_of(
@@ -99,7 +104,7 @@ def _made(options: argparse.Namespace) -> tuple[Report, str]:
         )
 
     def report(folder: RunFolder) -> tuple[Report, str]:
-        made = make_report(folder, found if folder is whole else sections(folder), options.by)
+        made = make_report(folder, found if folder is whole else sections(folder), options.by, choice)
         return made, page(made)
 
     # Apart from the figures, which take long: what is wrong with an option is found here.
@@ -126,6 +131,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--by", metavar="KEY", help="configuration key that names the rows, e.g. solver.steps")
     parser.add_argument("--baseline", metavar="NAME", help="row to compare with, or words of it; default: the first")
     add_question(parser)
+    parser.add_argument(
+        "--only", metavar="NAME,NAME", help="of many rows, those that figures and samples show beside the baseline"
+    )
+    parser.add_argument(
+        "--top", metavar="N", type=int, help="of many rows, how many of the best they show; default: 4, and the worst 2"
+    )
     parser.add_argument("--out", metavar="FILE", help="file of the page; default FOLDER/report.html")
     parser.add_argument("--figures", metavar="DIR", help="also write the figures as SVG files")
     parser.add_argument(
@@ -166,8 +177,10 @@ def _print(report: Report, page: Path) -> None:
             console.print()
             say(part.section.title, "bold")
         say(part.table.answer, "bold")
-        table, left_out = rich_table(part.table, console.width)
+        table, left_out = rich_table(part.brief, console.width)
         console.print(table)
+        if hidden := len(part.table.lines) - len(part.brief.lines):
+            say(f"{hidden} more rows are on the page; --top N prints the N best, --only NAME,NAME those named.", "dim")
         console.print()
         if left_out:
             say(f"Only on the page, because the terminal is too narrow: {', '.join(left_out)}.", "dim")

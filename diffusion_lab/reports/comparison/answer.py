@@ -4,11 +4,13 @@
     [0.60, 0.90] at the end; loss_second_moment is equal to uniform within 10 %; 3 others are not decided. To decide a
     ratio of 1.1, run a new comparison with 7 seeds.
 
-Of several rows that are better, or worse, the smallest and the largest effect are said.
+Of several rows that are better, or worse, the smallest and the largest effect are said; of many, those with the largest
+effects are named.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from diffusion_lab.intervals import ESTIMANDS
@@ -63,6 +65,8 @@ def _decided(table: Table, rows: Sequence[Row], word: str, of: str) -> list[str]
     ratio, when = table.scale == "ratio", ESTIMANDS[table.estimand]
     of = of or f"that of {table.base.label}"
     if len(rows) > 1:
+        if len(rows) > SHOWN + 1:
+            rows = sorted(rows, key=lambda row: _distance(row, ratio), reverse=True)
         ends = [effect_text(one._replace(low=None), table.scale, 3) for one in (effects[0], effects[-1])]
         sizes = " to ".join(dict.fromkeys(ends))
         way = f"they have {sizes} times {of}" if ratio else f"they differ by {sizes} from {of}"
@@ -74,6 +78,12 @@ def _decided(table: Table, rows: Sequence[Row], word: str, of: str) -> list[str]
         other = ESTIMANDS["training" if table.estimand == "end" else "end"]
         beside = f", and {effect_text(row.beside, table.scale, 3)} {other}"
     return [f"{row.group.label} is {word}: {way} {when}{beside}"]
+
+
+def _distance(row: Row, ratio: bool) -> float:
+    """From no effect."""
+    assert row.effect is not None
+    return abs(math.log(row.effect.size) if ratio else row.effect.size)
 
 
 def _text(table: Table, row: Row) -> str:

@@ -81,8 +81,13 @@ def compare(
         by: the key that names the rows.
         question: what decides; None: the default one.
     """
-    table = tabulate(groups, metric, question)
-    rows, first = table.rows, table.base
+    return as_text(tabulate(groups, metric, question), by)
+
+
+def as_text(table: Table, by: str | None = None) -> Comparison:
+    """A table from `tabulate`; `by` is the key that names the rows."""
+    rows, first, metric = table.rows, table.base, table.metric
+    groups = [row.group for row in rows]
     found = columns(table, with_arrow(groups, metric), by)
     found = [one for one in found if metric != VAL_LOSS or one.heading != "val loss"]  # it is the metric's column
     found = [one for one in found if any(map(one.cell, rows))]

@@ -116,6 +116,15 @@ class Table(NamedTuple):
     evidence: Evidence
     base: Group
 
+    def of(self, groups: Sequence[Group]) -> Table:
+        """The table with some of its rows, as all of them decided them."""
+        kept = [i for i, row in enumerate(self.rows) if any(row.group is group for group in groups)]
+        found = self.evidence
+        training = None if found.training is None else [found.training[i] for i in kept]
+        end, courses, diverged = ([of[i] for i in kept] for of in (found.end, found.courses, found.diverged))
+        some = found._replace(end=end, training=training, courses=courses, diverged=diverged)
+        return self._replace(rows=[self.rows[i] for i in kept], evidence=some)
+
     @property
     def deciding(self) -> list[BySeed]:
         """Of each row, seed -> the number that decided."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from diffusion_lab.reports.comparison.groups import Group
-from diffusion_lab.reports.comparison.question import Question
-from diffusion_lab.reports.comparison.rows import tabulate
+from diffusion_lab.reports.comparison.rows import Table
 from diffusion_lab.reports.figures.base import Figure
 from diffusion_lab.reports.figures.curves import against_time, other_numbers, quality_over_training
 from diffusion_lab.reports.figures.losses import loss_by_log_snr, loss_by_timestep, loss_over_training
@@ -16,18 +15,17 @@ from diffusion_lab.reports.figures.table_rows import cost
 from diffusion_lab.reports.figures.timesteps import drawn, drawn_over_training, effective_weights
 
 
-def of_section(groups: Sequence[Group], metric: str, question: Question | None = None) -> list[Figure]:
+def of_section(table: Table, groups: Sequence[Group]) -> list[Figure]:
     """The figures of one section of the report for which the runs have data, in their order on the page.
 
     Args:
-        groups: the compared groups.
-        metric: the section's metric.
-        question: what the section's table decides; None: the default one.
+        table: the section's.
+        groups: those of its groups that are drawn, from `comparison.shown`.
     """
-    table = tabulate(groups, metric, question)
+    metric = table.metric
     made = [
-        effects(table),
-        effects_over_training(table),
+        effects(table.of(groups)),
+        effects_over_training(table, groups),
         quality_over_training(groups, metric),
         against_time(groups, metric),
         loss_by_timestep(groups),

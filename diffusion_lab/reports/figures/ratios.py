@@ -141,8 +141,14 @@ class EffectCurve(NamedTuple):
         axis.fill_between(images, self.low, self.high, color=color, alpha=0.15, linewidth=0)
 
 
-def effects_over_training(table: Table) -> Figure | None:
-    """The effects at each snapshot that all runs have, with their intervals; None without two such snapshots."""
+def effects_over_training(table: Table, groups: Sequence[Group] | None = None) -> Figure | None:
+    """The effects at each snapshot that all runs have, with their intervals; None without two such snapshots.
+
+    Args:
+        table: from `tabulate`; the intervals hold for all of its rows.
+        groups: those that are drawn; None: all.
+    """
+    drawn = {id(group): k for k, group in enumerate(groups or [row.group for row in table.rows])}
     images = table.evidence.snapshots
     place = next((i for i, row in enumerate(table.rows) if row.is_baseline), 0)
     rows = [i for i, row in enumerate(table.rows) if row.effect]
@@ -150,7 +156,11 @@ def effects_over_training(table: Table) -> Figure | None:
         return None
     found = [_at(table, at, [place, *rows]) for at in images]
     places = {i: np.array([_ends(one[k]) for one in found]).T for k, i in enumerate(rows, 1)}
-    curves = [EffectCurve(i, table.rows[i].group, *ends) for i, ends in places.items()]
+    rows = [i for i in rows if id(table.rows[i].group) in drawn]
+    groups = [table.rows[i].group for i in rows]
+    curves = [EffectCurve(drawn[id(group)], group, *places[i]) for i, group in zip(rows, groups, strict=True)]
+    if not curves:
+        return None
     what = "Ratio" if table.scale == "ratio" else "Difference"
     enough = any(row.effect.n >= CLAIM_SEEDS for row in table.rows if row.effect)
     caption = f"{table.scale.capitalize()} of {table.metric} to that of {table.base.label} at equal images and seeds"

@@ -1,4 +1,5 @@
-"""The report as one self-contained HTML page, without network access or scripts."""
+"""The report as one self-contained HTML page, without network access. A page of many methods has a script that sorts
+and filters its tables, and says all it has to say without it."""
 
 from __future__ import annotations
 
@@ -12,10 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from diffusion_lab.plotting import as_address, line_style, many
 from diffusion_lab.printable import printable
 from diffusion_lab.reports import figures
-from diffusion_lab.reports.comparison.cells import Comparison, compare, decimals, with_interval
+from diffusion_lab.reports.comparison.cells import Comparison, as_text, decimals, with_interval
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.comparison.metrics import VAL_LOSS, interval, metric_names, protocols, values, with_arrow
+from diffusion_lab.reports.comparison.rows import tabulate
 from diffusion_lab.reports.comparison.sections import Section
+from diffusion_lab.reports.comparison.shown import FEW, Choice, shown, shown_words
 from diffusion_lab.reports.pages import notes, samples
 from diffusion_lab.reports.pages.files import latex, markdown, save
 from diffusion_lab.runs.analyses import read_analyses
@@ -35,11 +38,22 @@ class Part(NamedTuple):
         section: the compared groups.
         table: their comparison.
         figures: the figures for which the runs have data.
+        shown: the groups that are drawn, all of few.
+        note: what is shown if it is not all.
     """
 
     section: Section
     table: Comparison
     figures: Sequence[figures.Figure]
+    shown: Sequence[Group]
+    note: str = ""
+
+    @property
+    def brief(self) -> Comparison:
+        """The rows of the table that are drawn, for a terminal."""
+        drawn, groups = set(map(id, self.shown)), self.section.groups
+        lines = [line for group, line in zip(groups, self.table.lines, strict=True) if id(group) in drawn]
+        return self.table._replace(lines=lines)
 
 
 class Report(NamedTuple):
@@ -59,23 +73,27 @@ class Report(NamedTuple):
         return self.parts[0].section.metric if self.parts else VAL_LOSS
 
 
-def make_report(folder: RunFolder, sections: Sequence[Section], by: str | None = None) -> Report:
+def make_report(
+    folder: RunFolder, sections: Sequence[Section], by: str | None = None, choice: Choice | None = None
+) -> Report:
     """Compare and draw.
 
     Args:
         folder: from `read_runs`.
         sections: from `sections_of`.
         by: configuration key that names the groups; None: the method.
+        choice: which rows of a table are drawn; None: all of a few, some of many.
+
+    Raises:
+        ValueError: `choice` names no row.
     """
-    parts = [
-        Part(
-            section,
-            compare(section.groups, section.metric, by, section.question),
-            figures.of_section(section.groups, section.metric, section.question),
-        )
-        for section in sections
-    ]
-    return Report(folder, parts)
+    return Report(folder, [_made(section, by, choice) for section in sections])
+
+
+def _made(section: Section, by: str | None, choice: Choice | None) -> Part:
+    table = tabulate(section.groups, section.metric, section.question)
+    drawn = shown(table, choice)
+    return Part(section, as_text(table, by), figures.of_section(table, drawn), drawn, shown_words(table, drawn, choice))
 
 
 def write_figures(directory: str | Path, report: Report) -> list[Path]:
@@ -137,6 +155,7 @@ def _content(report: Report) -> dict[str, Any]:
         "parts": [_part(folder, part) for part in report.parts],
         "analyses": analysed(folder),
         "commands": folder.commands,
+        "large": any(part.note for part in report.parts),
         "runs": [(folder.relative(run.folder), run.status, run.command) for run in folder.runs],
         "versions": notes.versions(folder.runs),
         "next_command": command,
@@ -147,20 +166,22 @@ def _content(report: Report) -> dict[str, Any]:
 def _part(folder: RunFolder, part: Part) -> dict[str, Any]:
     """The variables of the template for one section."""
     title, groups, metric, _ = part.section
+    colors = {id(group): line_style(i).color for i, group in enumerate(part.shown)}
     return {
         "title": title,
+        "note": part.note,
         "settings": _settings(groups),
         "warnings": [*part.table.notes, *notes.warnings(folder, groups, metric)],
         "figures": part.figures,
-        "sample_columns": samples.columns(groups),
-        "newest": samples.newest(groups),
-        "many": many(len(groups)),
-        "course": samples.samples_over_training(groups),
+        "sample_columns": samples.columns(part.shown),
+        "newest": samples.newest(part.shown),
+        "many": many(len(part.shown)),
+        "course": samples.samples_over_training(part.shown),
         "metric_table": _all_metrics(groups),
         "differences": _differences(groups),
         "protocols": notes.protocol_table(groups, sorted(metric_names(groups), key=lambda name: name != metric)),
-        "colors": [line_style(i).color for i in range(len(groups))],
-        "configs": [(group.label, json.dumps(group.config, indent=1, default=str)) for group in groups],
+        "colors": [colors.get(id(group), "transparent") for group in groups],
+        "configs": [(group.label, json.dumps(group.config, indent=1, default=str)) for group in part.shown],
         "table": part.table,
         "markdown": markdown(part.table),
         "latex": latex(part.table),
@@ -168,10 +189,13 @@ def _part(folder: RunFolder, part: Part) -> dict[str, Any]:
 
 
 def _all_metrics(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
-    """One line per metric, one column per group: mean and interval, and the step if it is not the last one."""
+    """One line per metric, one column per group: mean and interval, and the step if it is not the last one. Of many
+    groups, one line per group."""
     names = [name for name in metric_names(groups) if any(values(group, name) for group in groups)]
-    titles = ["metric", *(group.label for group in groups)]
-    return titles, [_metric_line(groups, name) for name in names]
+    table = [["metric", *(group.label for group in groups)], *(_metric_line(groups, name) for name in names)]
+    if len(groups) > FEW and len(names) > 1:
+        table = [list(column) for column in zip(*table, strict=True)]
+    return table[0], table[1:]
 
 
 def _metric_line(groups: Sequence[Group], name: str) -> list[str]:

@@ -1,0 +1,84 @@
+"""Which rows of a large table its figures, samples and configurations show: as many as a person can tell apart.
+
+The table has every row, and its verdicts are about all of them whatever is shown: an interval for some rows that were
+chosen by their values would be too short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from diffusion_lab.plotting import PALETTE
+from diffusion_lab.reports.comparison.groups import Group
+from diffusion_lab.reports.comparison.labels import matching
+from diffusion_lab.reports.comparison.metrics import rising
+from diffusion_lab.reports.comparison.rows import Row, Table
+
+FEW = 12  # rows that are all shown
+WORST = 2  # rows at the other end that are shown without being asked for
+
+
+class Choice(NamedTuple):
+    """What the user asks to be shown; by default all of a few rows, and some of many.
+
+    Attributes:
+        only: names of rows, or words that they alone have, beside the baseline.
+        top: number of the best rows beside the baseline, without the worst; None: by default.
+    """
+
+    only: Sequence[str] = ()
+    top: int | None = None
+
+
+def shown(table: Table, choice: Choice | None = None) -> list[Group]:
+    """The groups to show, in the table's order; the baseline is always one of them.
+
+    Raises:
+        ValueError: a name of `only` is no row's.
+    """
+    choice = choice or Choice()
+    groups = [row.group for row in table.rows]
+    if choice.only:
+        chosen = [label for name in choice.only for label in _named(name, groups)]
+        return [group for group in groups if group is table.base or group.label in chosen]
+    if choice.top is None and len(groups) <= FEW:
+        return groups
+    ranked = [row for row in table.rows if row.metric is not None and not row.is_baseline]
+    ranked.sort(key=_mean, reverse=rising(groups, table.metric))
+    ranked += [row for row in table.rows if row.metric is None and not row.is_baseline]
+    best = len(PALETTE) - 1 - WORST if choice.top is None else choice.top
+    measured = [row for row in ranked if row.metric is not None]
+    worst = measured[max(best, len(measured) - WORST) :] if choice.top is None else []
+    kept = {id(row.group) for row in [*ranked[:best], *worst]}
+    return [group for group in groups if group is table.base or id(group) in kept]
+
+
+def shown_words(table: Table, groups: Sequence[Group], choice: Choice | None = None) -> str:
+    """What is shown, in a sentence; "" if all of the table is."""
+    if len(groups) == len(table.rows):
+        return ""
+    choice = choice or Choice()
+    which = f"the best of {table.metric} and the worst {WORST}"
+    if choice.only:
+        which = "those that were named"
+    elif choice.top is not None:
+        which = f"the best of {table.metric}"
+    return (
+        f"Figures, samples and configurations are those of {len(groups)} of the {len(table.rows)} methods: "
+        f"{table.base.label}, {which}; --only NAME,NAME shows others, --top N more of the best. The table and its "
+        "verdicts are about all of them."
+    )
+
+
+def _mean(row: Row) -> float:
+    assert row.metric is not None
+    return row.metric.mean
+
+
+def _named(name: str, groups: Sequence[Group]) -> list[str]:
+    labels = [group.label for group in groups]
+    if not (found := matching(name, labels)):
+        some = f"{', '.join(labels[:FEW])}{' ...' if len(labels) > FEW else ''}"
+        raise ValueError(f"only={name} must be the name of a row, or words of some; use e.g. {some}")
+    return found
