@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from diffusion_lab.cli.main import main
 from diffusion_lab.data import Digits, GaussianMixture, ImageDataModule, SuperResolution
 from diffusion_lab.diffusion import X0, Denoiser, Unit, rectified_flow
 from diffusion_lab.solvers import DDIM, DDPM, Euler, Guided, Heun, Solver
@@ -131,3 +132,13 @@ def test_data_that_do_not_fit_are_refused() -> None:
     (fault,) = kind.faults(Labelless(), {"dataset": latents})
     assert "model.clip=true must be false with gaussian" in fault
     assert list(SelfConditionedModel(clip=False).faults(Labelless(), {"dataset": latents})) == []
+
+
+@pytest.mark.parametrize("solver", [["solver=meanflow"], ["solver=guided", "solver@solver.base=meanflow"]])
+def test_a_solver_of_intervals_is_refused(
+    solver: list[str], capsys: pytest.CaptureFixture[str], in_folder: Any
+) -> None:
+    labels = ["dataset.conditional=true", "dataset.label_dropout=0.1"]
+    quick = ["network.base_channels=8", "max_steps=1", "trainer=cpu", *labels]
+    assert main(["train", "method=self_conditioning", *solver, *quick]) == 2
+    assert "must have a model that was trained on intervals; train with method=meanflow" in capsys.readouterr().err
