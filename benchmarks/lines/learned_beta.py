@@ -27,8 +27,9 @@ from torch import Tensor, nn
 
 from benchmarks.paired import Ratio, interleaved
 from benchmarks.table import Goal, Line, at_most
-from diffusion_lab.cli.build import RunParts, build_module, part
+from diffusion_lab.cli.build_model import build_module
 from diffusion_lab.cli.config import compose_train
+from diffusion_lab.cli.run_parts import RunParts, part
 from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps import Context, LearnedBeta, Position, StepRecord
 from diffusion_lab.training import DenoiserProbe, DiffusionModule

@@ -63,7 +63,7 @@ def faster_bfloat16(parts: RunParts, network: nn.Module) -> str | None:
         parts: of the run.
         network: the network, in the layout of float32.
     """
-    from diffusion_lab.cli.build import network_arguments
+    from diffusion_lab.cli.build_model import network_arguments
 
     cfg = parts.cfg
     asked = cfg.precision == "32-true" and "precision" not in parts["model"].fixed and not cfg.get("compile")

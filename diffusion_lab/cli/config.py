@@ -70,17 +70,19 @@ def without(cfg: DictConfig | dict[str, Any], **changed: Any) -> dict[str, Any]:
 
 def plain_value(cfg: DictConfig, key: str) -> Any:
     """The value of a key, resolved, as dicts, lists and scalars."""
-    return _plain(OmegaConf.select(cfg, key))
+    value = OmegaConf.select(cfg, key)
+    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
 
 def plain(cfg: DictConfig) -> dict[str, Any]:
     """The resolved configuration without Hydra's own node, as dicts, lists and scalars only."""
-    kept = [str(key) for key in cfg if key != "hydra"]  # which may refer to what is not known yet
-    return {key: "???" if OmegaConf.is_missing(cfg, key) else _plain(cfg[key]) for key in kept}
-
-
-def _plain(value: Any) -> Any:
-    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+    found = {}
+    for key in cfg:
+        if key == "hydra":  # which may refer to what is not known yet
+            continue
+        value = "???" if OmegaConf.is_missing(cfg, key) else cfg[key]
+        found[str(key)] = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+    return found
 
 
 def _digest(cfg: DictConfig, **changed: Any) -> str:

@@ -18,7 +18,7 @@ import torch
 from omegaconf import DictConfig, open_dict
 from torch import Size, Tensor, nn
 
-from diffusion_lab.cli.build import network_arguments
+from diffusion_lab.cli.build_model import network_arguments
 from diffusion_lab.cli.checks.recorded_config import check_recorded_config
 from diffusion_lab.cli.config import config_folders
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors

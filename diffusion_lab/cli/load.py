@@ -12,7 +12,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from diffusion_lab.cli.averages import average_of
-from diffusion_lab.cli.build import build_model
+from diffusion_lab.cli.build_model import build_model
 from diffusion_lab.cli.checks.recorded_config import check_recorded_config
 from diffusion_lab.cli.config import config_folders, plain
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors

@@ -11,7 +11,7 @@ import torch
 
 from diffusion_lab.cli import bfloat16
 from diffusion_lab.cli.bfloat16 import faster_bfloat16, has_bfloat16, has_matrix_units, probed
-from diffusion_lab.cli.build import build_network
+from diffusion_lab.cli.build_model import build_network
 from diffusion_lab.cli.main import main
 from diffusion_lab.cli.metric_files import with_metrics
 from diffusion_lab.cli.run_parts import RunParts

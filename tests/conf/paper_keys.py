@@ -18,7 +18,7 @@ import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from diffusion_lab.cli.build import network_arguments
+from diffusion_lab.cli.build_model import network_arguments
 from diffusion_lab.cli.config import plain_value
 from diffusion_lab.cli.run_parts import RunParts
 

@@ -33,7 +33,8 @@ from omegaconf import DictConfig, open_dict
 from torch import Tensor, nn
 
 from benchmarks.table import versions
-from diffusion_lab.cli.build import RunParts, build_module, part
+from diffusion_lab.cli.build_model import build_module
+from diffusion_lab.cli.run_parts import RunParts, part
 from diffusion_lab.metrics.sampling import generate
 from diffusion_lab.networks import AdversarialNetworks
 from tests.cuda.paper import Wait, asked_by

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from diffusion_lab.cli.build import RunParts, build_module, part
+from diffusion_lab.cli.build_model import build_module
+from diffusion_lab.cli.run_parts import RunParts, part
 from diffusion_lab.diffusion.likelihood import bits_per_dim, vlb_terms
 from diffusion_lab.metrics.sampling import generate
 from diffusion_lab.solvers import Autoguided

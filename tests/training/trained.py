@@ -2,7 +2,7 @@
 
 from omegaconf import DictConfig
 
-from diffusion_lab.cli.build import build_model
+from diffusion_lab.cli.build_model import build_model
 from diffusion_lab.cli.load import load_run
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.diffusion import Denoiser

@@ -116,7 +116,7 @@ def averages(cfg: DictConfig) -> int:
 
 def _rule(cfg: DictConfig) -> Any:
     """The rule of the averages; None for that of `decays`."""
-    from diffusion_lab.cli.build import part
+    from diffusion_lab.cli.run_parts import part
 
     ema = cfg.callbacks.get("ema")
     return None if ema is None or ema.get("rule") is None else part(cfg, "averaging")
@@ -137,7 +137,7 @@ def optimizer_states(cfg: DictConfig) -> float:
     """
     import torch
 
-    from diffusion_lab.cli.build import part
+    from diffusion_lab.cli.run_parts import part
     from diffusion_lab.optimizers import Weights
 
     # Without random numbers, which are the run's.

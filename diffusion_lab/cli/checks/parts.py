@@ -10,7 +10,7 @@ import torch
 from omegaconf import DictConfig
 
 from diffusion_lab.annealing import Constant
-from diffusion_lab.cli.build import build_network
+from diffusion_lab.cli.build_model import build_network
 from diffusion_lab.cli.checks.compatibility import (
     accumulation_faults,
     clip_fault,

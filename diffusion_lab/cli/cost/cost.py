@@ -19,7 +19,6 @@ from typing import NamedTuple
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from diffusion_lab.cli.build import RunParts, part
 from diffusion_lab.cli.checks.machine import (
     averages,
     checkpoint_bytes,
@@ -41,6 +40,7 @@ from diffusion_lab.cli.cost.counts import (
 from diffusion_lab.cli.cost.devices import peak
 from diffusion_lab.cli.cost.trial import WARM_UP, convolution_rate, take_steps, threads
 from diffusion_lab.cli.processes import gpu_count, world_size
+from diffusion_lab.cli.run_parts import RunParts, part
 from diffusion_lab.data import ImageDataModule
 
 NETWORK_SHARE = 0.75  # assumed: FLOP/s of a U-Net over those of a convolution

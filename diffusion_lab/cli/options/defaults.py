@@ -112,8 +112,11 @@ def _folders(hydra: Any, conf: Path) -> tuple[Path, ...]:
     """Where the job's yaml files are looked for: those of --config-dir first."""
     from omegaconf import OmegaConf
 
-    sources = OmegaConf.select(hydra, "runtime.config_sources") or []
-    return tuple([Path(source.path) for source in sources if source.schema == "file"]) or (conf,)
+    found = []
+    for source in OmegaConf.select(hydra, "runtime.config_sources") or []:
+        if source.schema == "file":
+            found.append(Path(source.path))
+    return tuple(found) or (conf,)
 
 
 def _file(folders: tuple[Path, ...], name: str) -> Path | None:

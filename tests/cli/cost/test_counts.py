@@ -10,14 +10,14 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from diffusion_lab.cli.build import build_module, part
+from diffusion_lab.cli.build_model import build_module
 from diffusion_lab.cli.checks.machine import checkpoint_bytes, checkpoints_kept, optimizer_states
 from diffusion_lab.cli.checks.parts import meta_network
 from diffusion_lab.cli.cost import cost
 from diffusion_lab.cli.cost.counts import count_beside, flops, rows_per_pass, solver_calls
 from diffusion_lab.cli.dry_run import describe_batch
 from diffusion_lab.cli.processes import world_size
-from diffusion_lab.cli.run_parts import RunParts
+from diffusion_lab.cli.run_parts import RunParts, part
 from diffusion_lab.data import Digits, ImageDataModule
 from diffusion_lab.streams import Position
 from tests.data.fakes import conditions_of

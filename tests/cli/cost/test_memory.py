@@ -11,10 +11,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from diffusion_lab.cli.build import build_run, part
+from diffusion_lab.cli.build import build_run
 from diffusion_lab.cli.commands.train import facts, quiet_libraries
 from diffusion_lab.cli.cost import cost
 from diffusion_lab.cli.cost.counts import WORK_SPACE, activations
+from diffusion_lab.cli.run_parts import part
 from diffusion_lab.networks import ADMUNet, UNet, UViT
 from diffusion_lab.networks.kernels import as_on_gpu
 from tests.data.fakes import conditions_of
