@@ -101,7 +101,9 @@ def name_jobs(folder: Path, typed: list[str], jobs: list[Job]) -> None:
     """Write sweep.json: the command, all jobs of this folder, also of earlier commands, and the question of the first,
     for the report. A command that asks another one is told so."""
     new = [{"dir": job.folder.name, "overrides": job.overrides, "config_hash": config_hash(job.config)} for job in jobs]
-    asked = question_of([job.task_cfg for job in jobs]) if jobs and "question" in jobs[0].config else None
+    asked = None
+    if jobs and "question" in jobs[0].config:  # with the folders of --config-dir, where metrics of the user's own are
+        asked = jobs[0].with_hydra_config(lambda: question_of([job.task_cfg for job in jobs]))
     stated = write_sweep(folder, shlex.join(["diffusion-lab", *typed]), new, asked)
     if not asked or not stated:
         return

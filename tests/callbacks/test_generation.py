@@ -35,10 +35,10 @@ def test_the_evaluations_with_metrics(every, metrics_every, last, wanted):
 def test_the_calls_of_a_solver_are_counted_once_for_all_evaluations(monkeypatch):
     counted = []
     monkeypatch.setattr(module_of_evaluations, "network_calls", lambda *given: counted.append(given) or 50)
-    evaluation = SimpleNamespace(images=lambda seed, grid: 1000, measured=lambda data: True)
+    evaluation = SimpleNamespace(calls=lambda data, calls, timesteps, seed, grid: 1000 * calls)
     callback, module = Generation("run", None, evaluation, 10, 100, 64), DiffusionModule.__new__(DiffusionModule)
     nn.Module.__init__(module)
-    module.denoiser, module.streams = None, Streams(0)
+    module.denoiser, module.streams = SimpleNamespace(num_timesteps=1000), Streams(0)
     trainer = SimpleNamespace(datamodule=SimpleNamespace(batch_size=2), callbacks=[], max_steps=100)
     assert [callback.rows(trainer, module, step) for step in (10, 20, 100)] == [3200, 3200, 50_000]
     assert len(counted) == 1
