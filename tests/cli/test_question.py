@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import open_dict
 
 from diffusion_lab.cli.config import conf_dir, config_hash
 from diffusion_lab.cli.question import question_of, words
@@ -114,6 +116,8 @@ def test_the_seeds_of_a_trial_count(tmp_path: Path) -> None:
 def test_a_sweep_writes_its_question_and_a_command_with_another_one_is_told(composed, tmp_path: Path, capsys) -> None:
     def command(*overrides: str) -> str:
         cfgs = [composed("question.metric=fid", *overrides, f"seed={seed}") for seed in (0, 1)]
+        with open_dict(cfgs[0]):
+            cfgs[0].hydra = HydraConfig.instance().cfg.hydra
         name_jobs(tmp_path, ["train", "-m"], [Job(i, [], cfg, tmp_path / f"{i}") for i, cfg in enumerate(cfgs)])
         return capsys.readouterr().out
 

@@ -72,14 +72,18 @@ def whole(path):
     hashlib.sha256(body).digest()
     return torch.load(io.BytesIO(body), map_location="cpu", weights_only=True)
 
-torch.isfinite(torch.ones(1)).all()
 path, size = Path(sys.argv[1]), Path(sys.argv[1]).stat().st_size
+for read in (load_finite, whole):  # what the first reading imports stays in memory
+    read(Path(sys.argv[2]))
 for read in (lambda: load_finite(path, mapped=True), lambda: load_finite(path), lambda: whole(path)):
-    open("/proc/self/clear_refs", "w").write("5")
-    before = status("VmRSS")
-    content = read()
-    print((status("VmHWM") - before) / size)
-    del content
+    peaks = []
+    for _ in range(3):  # the least: how many pages the kernel maps beside one that is read varies
+        open("/proc/self/clear_refs", "w").write("5")
+        before = status("VmRSS")
+        content = read()
+        peaks.append((status("VmHWM") - before) / size)
+        del content
+    print(min(peaks))
 """
 
 
@@ -90,7 +94,9 @@ def test_loading_takes_the_memory_of_the_file_and_views_of_it_that_of_the_weight
     saved = {"state_dict": states[0], "callbacks": {"EMA": {"0.9": states[1]}}}
     saved["optimizer_states"] = [{"state": {"exp_avg": states[2], "exp_avg_sq": states[3]}, "param_groups": []}]
     save(saved, tmp_path / "last.ckpt")
-    done = subprocess.run([sys.executable, "-c", PEAK, tmp_path / "last.ckpt"], capture_output=True, text=True)
+    save(content(), tmp_path / "small.ckpt")
+    files = [tmp_path / "last.ckpt", tmp_path / "small.ckpt"]
+    done = subprocess.run([sys.executable, "-c", PEAK, *files], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     views, read, whole = map(float, done.stdout.split())
     assert views < 0.6 and read < 1.1 and whole > 2.5
