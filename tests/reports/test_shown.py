@@ -61,7 +61,8 @@ def test_the_page_has_all_rows_and_says_what_is_shown(folder, without_figures):
     made = make_report(found, sections_of(found.runs))
     text = page(made)
     assert text.count('<table class="numbers large">') == 1 and text.count("<script>") == 1
-    assert f"those of 7 of the {METHODS} methods: uniform lr=1," in text and text.count("background:transparent") == 7
+    said = f"those of 7 of the {METHODS} methods: uniform lr=1, the best 4 by {FD} and the worst 2;"
+    assert said in text and text.count("background:transparent") == 7
     assert len(made.parts[0].table.lines) == METHODS and len(made.parts[0].brief.lines) == 7
     assert made.parts[0].table == compare(made.parts[0].section.groups, FD)
     assert "<script" not in page(make_report(found, sections_of(found.runs[: 3 * FEW])))

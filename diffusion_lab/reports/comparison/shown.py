@@ -59,11 +59,11 @@ def shown_words(table: Table, groups: Sequence[Group], choice: Choice | None = N
     if len(groups) == len(table.rows):
         return ""
     choice = choice or Choice()
-    which = f"the best of {table.metric} and the worst {WORST}"
+    which = f"the best {len(groups) - 1 - WORST} by {table.metric} and the worst {WORST}"
     if choice.only:
         which = "those that were named"
     elif choice.top is not None:
-        which = f"the best of {table.metric}"
+        which = f"the best {len(groups) - 1} by {table.metric}"
     return (
         f"Figures, samples and configurations are those of {len(groups)} of the {len(table.rows)} methods: "
         f"{table.base.label}, {which}; --only NAME,NAME shows others, --top N more of the best. The table and its "

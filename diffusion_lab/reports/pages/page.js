@@ -17,7 +17,7 @@ for (const table of document.querySelectorAll("table.large")) {
       row.hidden = !words.every((word) => said.includes(word));
       kept += !row.hidden;
     }
-    count.textContent = ` ${kept} of ${rows.length} rows`;
+    count.textContent = ` ${kept} of ${rows.length} rows; a heading sorts them`;
   };
   field.addEventListener("input", keep);
   const above = document.createElement("p");
