@@ -57,6 +57,7 @@ def write(folder: Path) -> None:
     for package, names in packages().items():
         members = "".join(f"\n::: {package}.{name}\n" for name in names)
         (api / f"{package}.md").write_text(f"# {package}\n{members}", encoding="utf-8")
+    shutil.copyfile(Path(__file__).with_suffix(".css"), pages / "site.css")
     (folder / "mkdocs.yml").write_text(yaml.safe_dump(_settings(), sort_keys=False), encoding="utf-8")
 
 
@@ -85,6 +86,7 @@ def _settings() -> dict[str, object]:
         "site_name": "diffusion-lab",
         "docs_dir": "pages",
         "theme": {"name": "readthedocs", "highlightjs": False, "navigation_depth": 2},
+        "extra_css": ["site.css"],
         "plugins": ["search", {"mkdocstrings": {"handlers": handler}}],
         "validation": {"omitted_files": "ignore", "not_found": "warn", "anchors": "warn"},
         "nav": nav,

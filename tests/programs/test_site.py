@@ -27,6 +27,15 @@ def test_the_menu_has_every_guide_and_leads_to_pages_that_are_there(written: Pat
     assert guides <= set(named)
 
 
+def test_cells_of_tables_may_have_several_lines(written: Path) -> None:
+    """The theme keeps them on one, so that all but the beginning of a key's meaning is out of sight."""
+    (css,) = yaml.safe_load((written / "mkdocs.yml").read_text())["extra_css"]
+    assert (
+        ".wy-table-responsive table td, .wy-table-responsive table th { white-space: normal;"
+        in (written / "pages" / css).read_text()
+    )
+
+
 def test_links_between_pages_hold_in_the_site(written: Path) -> None:
     pages = written / "pages"
     for page in [pages / "README.md", *(pages / "docs").glob("*.md"), *(pages / "experiments").glob("*/README.md")]:
