@@ -84,8 +84,7 @@ class Run:
     @cached_property
     def step(self) -> int:
         """The last step that is recorded."""
-        logged = [column.steps[-1] for column in (self._columns.get("step"),) if column]
-        logged += [row["step"] for row in self._timing[-1:]]
+        logged = [*self._columns.get("step", Column()).steps[-1:], *(row["step"] for row in self._timing[-1:])]
         return max([int(finite(self.result.get("step")) or 0), *logged])
 
     @cached_property

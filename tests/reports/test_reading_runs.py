@@ -30,6 +30,12 @@ def test_reading_leaves_the_lock_free(tmp_path):
         assert read_run(tmp_path / "run").status == "running"
 
 
+def test_a_step_that_is_no_number_is_none(tmp_path):
+    write_run(tmp_path / "run", "uniform", 0, steps=100)
+    (tmp_path / "run" / "metrics.jsonl").write_text('{"step": true, "train/loss": 1.0}\n')
+    assert read_run(tmp_path / "run").step == 100
+
+
 def test_a_resumed_run_is_running_whatever_its_old_result_says(tmp_path):
     write_run(tmp_path / "run", "uniform", 0, steps=100, result="failed", error={"type": "killed", "message": ""})
     assert read_run(tmp_path / "run").status == "failed"

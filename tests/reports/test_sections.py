@@ -6,7 +6,8 @@ import pytest
 
 from diffusion_lab.cli.commands.report import main
 from diffusion_lab.cli.run_config_reader import read_run_config
-from diffusion_lab.reports import read_runs, sections_of
+from diffusion_lab.reports import make_report, read_runs, sections_of
+from diffusion_lab.reports.comparison.shown import Choice
 from tests.reports.synthetic import write_run
 
 
@@ -50,6 +51,13 @@ def test_metric_key_and_baseline_may_be_those_of_one_section(mixed):
     for wrong in ({"metric": "fid50k"}, {"by": "smapler"}, {"baseline": "ddpm"}):
         with pytest.raises(ValueError, match=f"^{next(iter(wrong))}="):
             sections_of(read_runs(mixed).runs, **wrong)
+
+
+def test_rows_that_are_asked_for_may_be_those_of_one_section(mixed, without_figures):
+    found = read_runs(mixed)
+    made = make_report(found, sections_of(found.runs), choice=Choice(["stratified"]))
+    labels = [[group.label for group in part.shown] for part in made.parts]
+    assert labels == [["uniform", "logit_normal"], ["uniform", "stratified"]]
 
 
 def test_what_was_measured_otherwise_is_another_section(tmp_path):

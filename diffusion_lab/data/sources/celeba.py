@@ -71,13 +71,7 @@ class CelebA(ImageFolder):
         cache_gb: float = 16,
     ) -> None:
         super().__init__(
-            root,
-            image_size,
-            test_share=test_share,
-            on_bad=on_bad,
-            memory_mb=memory_mb,
-            cache_dir=cache_dir,
-            cache_gb=cache_gb,
+            root, image_size, 3, "bicubic", False, test_share, None, on_bad, memory_mb, cache_dir, cache_gb
         )
         if len(crop) != 3 or min(crop) < 0 or crop[2] < 1 or crop[0] + crop[2] > WIDTH or crop[1] + crop[2] > HEIGHT:
             raise ValueError(
@@ -147,12 +141,6 @@ class CelebAHQ(ImageFolder):
         cache_gb: float = 16,
     ) -> None:
         super().__init__(
-            root,
-            image_size,
-            test_share=test_share,
-            on_bad=on_bad,
-            memory_mb=memory_mb,
-            cache_dir=cache_dir,
-            cache_gb=cache_gb,
+            root, image_size, 3, "bicubic", False, test_share, None, on_bad, memory_mb, cache_dir, cache_gb
         )
         self.name = f"celebahq{image_size}"

@@ -118,7 +118,10 @@ class Decoded:
         free, limit = shutil.disk_usage(self.folder).free, self.cache_gb * 2**30
         if self.size > limit:
             raise NotKept(f"they take {_gb(self.size)} GB, more than cache_gb={self.cache_gb:g}")
-        kept = [(path, path.stat()) for path in self.folder.iterdir() if path.suffix in (SUFFIX, PARTIAL)]
+        kept = []
+        for path in self.folder.iterdir():
+            with suppress(FileNotFoundError):  # another process removes files as well
+                kept += [(path, path.stat())] if path.suffix in (SUFFIX, PARTIAL) else []
         total = sum(status.st_size for _, status in kept)
         for path, status in sorted(kept, key=lambda one: one[1].st_mtime):
             if total + self.size > limit and _removed(path):

@@ -30,7 +30,6 @@ from diffusion_lab.taking_turns import one_at_a_time
 log = logging.getLogger(__name__)
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Compared = Callable[[], "tuple[list[Seen], int]"]
 CHUNK = 2048  # images handed to the threads at a time; millions of waiting futures would take gigabytes
 SAVE_EVERY = 100_000  # images scanned between two saves
 TOO_SMALL = "the shorter side must have"

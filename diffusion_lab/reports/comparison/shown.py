@@ -30,17 +30,26 @@ class Choice(NamedTuple):
     only: Sequence[str] = ()
     top: int | None = None
 
+    def among(self, sections: Sequence[Sequence[Group]], here: Sequence[Group]) -> Choice:
+        """The choice for one of the sections: names of rows that others have alone are left out.
+
+        Raises:
+            ValueError: a name is no row's in any of them.
+        """
+        labels = list(dict.fromkeys(group.label for groups in sections for group in groups))
+        for name in self.only:
+            if not matching(name, labels):
+                some = f"{', '.join(labels[:FEW])}{' ...' if len(labels) > FEW else ''}"
+                raise ValueError(f"only={name} must be the name of a row, or words of some; use e.g. {some}")
+        return self._replace(only=[name for name in self.only if matching(name, [group.label for group in here])])
+
 
 def shown(table: Table, choice: Choice | None = None) -> list[Group]:
-    """The groups to show, in the table's order; the baseline is always one of them.
-
-    Raises:
-        ValueError: a name of `only` is no row's.
-    """
+    """The groups to show, in the table's order; the baseline is always one of them."""
     choice = choice or Choice()
     groups = [row.group for row in table.rows]
     if choice.only:
-        chosen = [label for name in choice.only for label in _named(name, groups)]
+        chosen = {label for name in choice.only for label in matching(name, [group.label for group in groups])}
         return [group for group in groups if group is table.base or group.label in chosen]
     if choice.top is None and len(groups) <= FEW:
         return groups
@@ -74,11 +83,3 @@ def shown_words(table: Table, groups: Sequence[Group], choice: Choice | None = N
 def _mean(row: Row) -> float:
     assert row.metric is not None
     return row.metric.mean
-
-
-def _named(name: str, groups: Sequence[Group]) -> list[str]:
-    labels = [group.label for group in groups]
-    if not (found := matching(name, labels)):
-        some = f"{', '.join(labels[:FEW])}{' ...' if len(labels) > FEW else ''}"
-        raise ValueError(f"only={name} must be the name of a row, or words of some; use e.g. {some}")
-    return found

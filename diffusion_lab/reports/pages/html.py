@@ -87,10 +87,11 @@ def make_report(
     Raises:
         ValueError: `choice` names no row.
     """
-    return Report(folder, [_made(section, by, choice) for section in sections])
+    groups = [section.groups for section in sections]
+    return Report(folder, [_made(one, by, (choice or Choice()).among(groups, one.groups)) for one in sections])
 
 
-def _made(section: Section, by: str | None, choice: Choice | None) -> Part:
+def _made(section: Section, by: str | None, choice: Choice) -> Part:
     table = tabulate(section.groups, section.metric, section.question)
     drawn = shown(table, choice)
     return Part(section, as_text(table, by), figures.of_section(table, drawn), drawn, shown_words(table, drawn, choice))

@@ -211,6 +211,13 @@ def test_an_image_that_is_not_the_scanned_one_is_kept_under_no_name(tmp_path: Pa
     assert torch.equal(held(tmp_path).images, TRUTH)
 
 
+def test_a_file_that_is_gone_while_the_folder_is_read_is_in_nobodys_way(tmp_path: Path) -> None:
+    (tmp_path / "decoded").mkdir()
+    (tmp_path / "decoded" / "gone.u8").symlink_to("nothing")
+    held(tmp_path)
+    assert torch.equal(held(tmp_path, unread).images, TRUTH)
+
+
 def test_a_write_into_the_array_stays_in_its_process(tmp_path: Path) -> None:
     held(tmp_path).images.zero_()
     assert torch.equal(held(tmp_path, unread).images, TRUTH)
