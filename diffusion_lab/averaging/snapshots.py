@@ -65,7 +65,7 @@ def write(folder: Path, name: Name, step: int, tensors: Mapping[str, Tensor]) ->
     from safetensors.torch import save
 
     content = {key: value.detach().to("cpu", torch.float32).contiguous() for key, value in tensors.items()}
-    write_whole(_place(folder, name) / numbered(step, f".{TENSORS}"), save(content))
+    write_whole(folder / AVERAGES / short(name) / numbered(step, f".{TENSORS}"), save(content))
 
 
 def snapshots(folder: Path) -> list[Snapshot]:
@@ -83,10 +83,6 @@ def drop_after(folder: Path, step: int) -> None:
     for path in (folder / AVERAGES).glob(f"*/*.{TENSORS}"):
         if (step_of(path.name, f".{TENSORS}") or 0) > step:
             path.unlink(missing_ok=True)
-
-
-def _place(folder: Path, name: Name) -> Path:
-    return folder / AVERAGES / short(name)
 
 
 class Coefficients(NamedTuple):

@@ -90,12 +90,12 @@ class RunRecord(RunCallback):
         if self._settled[0] != trainer.global_step:
             (self.directory / EVALUATED).unlink(missing_ok=True)
         log_config(trainer, self.facts["config"] | self.facts.get("labels", {}), self.facts.get("tags", ()))
-        network = run_module(pl_module).network
+        network, device = run_module(pl_module).network, trainer.strategy.root_device
         facts = self.facts | run_module(pl_module).facts()
         facts |= {
             "parameters": sum([p.numel() for p in network.parameters()]),
             "world_size": trainer.world_size,
-            "device": _name(trainer.strategy.root_device),
+            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
             "global_batch": data_of(trainer).batch_size,
             "data": data_of(trainer).describe().plain(),
             "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -133,8 +133,3 @@ class RunRecord(RunCallback):
             if self._written is not None and not (current(self.directory) / RECORD).exists():
                 self._write_record(self._written)  # somebody removed it; without it, this is no run
             write_result(self.directory, status, trainer.global_step, exception, **cost)
-
-
-def _name(device: torch.device) -> str:
-    """ "cpu", "mps", or what the driver calls the GPU."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

@@ -39,16 +39,12 @@ def build_trainer(parts: RunParts, facts: dict[str, Any], more: Sequence[Callbac
         "trainer",
         callbacks=[record, *callbacks, *more],
         logger=list(parts.family("logger").values()),
-        plugins=[VerifiedCheckpointIO(), *_cluster()],
+        # Under srun Lightning reads its ranks from SLURM's variables. The submitter requeues the job: Lightning would
+        # write a checkpoint in the middle of a step.
+        plugins=[VerifiedCheckpointIO(), *([SLURMEnvironment(auto_requeue=False)] if srun_tasks() else [])],
     )
     finish_at_the_last_step(trainer)
     return trainer
-
-
-def _cluster() -> list[SLURMEnvironment]:
-    """Under srun Lightning reads its ranks from SLURM's variables. The submitter requeues the job: Lightning would
-    write a checkpoint in the middle of a step."""
-    return [SLURMEnvironment(auto_requeue=False)] if srun_tasks() else []
 
 
 def build_run(

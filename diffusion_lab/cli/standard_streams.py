@@ -30,7 +30,9 @@ def survive_closed_output() -> None:
         stream, own = getattr(sys, name), getattr(sys, f"__{name}__")
         if stream is None:  # the process was started without it: `>&-`
             setattr(sys, name, _text(_Silencing(number, "w", closefd=False)))
-        elif stream is own and isinstance(stream, io.TextIOWrapper) and not _is_safe(stream):
+        elif stream is own and isinstance(stream, io.TextIOWrapper):
+            if isinstance(getattr(stream.buffer, "raw", None), _Silencing):
+                continue
             stream.flush()
             raw = _Silencing(stream.fileno(), "w", closefd=False)
             setattr(sys, name, _text(raw, encoding=stream.encoding, errors=stream.errors, like=stream))
@@ -57,10 +59,6 @@ def _text(raw: io.FileIO, like: io.TextIOWrapper | None = None, **form: Any) -> 
     return io.TextIOWrapper(io.BufferedWriter(raw), line_buffering=lines, write_through=through, **form)
 
 
-def _is_safe(stream: io.TextIOWrapper) -> bool:
-    return isinstance(getattr(stream.buffer, "raw", None), _Silencing)
-
-
 def _open_if_closed(number: int) -> None:
     """Open a closed standard descriptor: the next file to be opened would get its number, and then the output."""
     try:
@@ -75,8 +73,10 @@ def _open_if_closed(number: int) -> None:
 def replace_what_cannot_be_encoded() -> None:
     """Let the process's standard streams print any text; a stream that already handles such characters is unchanged."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and (stream.errors == "strict" or not _is_unicode(stream)):
-            stream.reconfigure(errors=HANDLER)
+        if isinstance(stream, io.TextIOWrapper):
+            unicode = codecs.lookup(stream.encoding).name.startswith("utf")
+            if stream.errors == "strict" or not unicode:
+                stream.reconfigure(errors=HANDLER)
 
 
 def _readable(error: UnicodeError) -> tuple[str, int]:
@@ -86,10 +86,6 @@ def _readable(error: UnicodeError) -> tuple[str, int]:
     text = error.object[error.start : error.end]
     similar = "".join(READABLE.get(char) or char.encode("ascii", "backslashreplace").decode() for char in text)
     return similar, error.end
-
-
-def _is_unicode(stream: io.TextIOWrapper) -> bool:
-    return codecs.lookup(stream.encoding).name.startswith("utf")
 
 
 codecs.register_error(HANDLER, _readable)

@@ -58,15 +58,11 @@ def logged_by(runs: Iterable[Run]) -> LoggedKeys:
     for run in runs:
         for key in run.keys(""):
             if run.curve(key).values.ndim == 2:
-                lists[key] = _columns(key)
+                # The ranges of the lists of a prediction's heads are of the noise angle.
+                lists[key] = LISTS.get(key) or (ANGLES if key.startswith("prediction/") else (INDEX, VALUE))
             elif key != "step":
                 numbers.add(key)
         pictures |= {SAMPLES} if run.samples() else set()
         numbers |= {NORM} if run.config.get("gradient_clip") and "train/loss" in numbers else set()
         better |= {name: run.better(name) or "lower" for name in run.metric_names if f"metrics/{name}" in numbers}
     return LoggedKeys(frozenset(numbers), lists, frozenset(pictures), better)
-
-
-def _columns(key: str) -> tuple[str, ...]:
-    """Columns of the table of a list: the ranges of those of a prediction's heads are of the noise angle."""
-    return LISTS.get(key) or (ANGLES if key.startswith("prediction/") else (INDEX, VALUE))

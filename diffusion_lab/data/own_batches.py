@@ -67,11 +67,9 @@ class OwnBatches:
         if not self._checked:
             self._checked = True
             _warn_of_values(image)
-        cond = {key: value for key, value in entries.items() if isinstance(value, Tensor) and self._takes(key)}
+        taken = [key for key in entries if self._taken.takes(key) and not (self._unlabelled and key == "label")]
+        cond = {key: entries[key] for key in taken if isinstance(entries[key], Tensor)}
         return {"image": x0} | cond
-
-    def _takes(self, key: str) -> bool:
-        return self._taken.takes(key) and not (self._unlabelled and key == "label")
 
 
 def _parts(batch: Any) -> tuple[Tensor, dict[str, Any]]:

@@ -242,14 +242,12 @@ class Denoiser(nn.Module):
 
     def head_scales(self) -> Tensor:
         """Native loss of each head divided by its x0-loss, at each timestep: (T,heads) float64."""
-        return self.prediction.at(self.schedule, self._every()).head_scales(self.schedule.snr)
+        every = torch.arange(self.num_timesteps, device=self.timesteps.device)
+        return self.prediction.at(self.schedule, every).head_scales(self.schedule.snr)
 
     def native_scale(self) -> Tensor:
         """Native loss divided by the x0-loss, at each timestep: (T,) float64."""
         return native_scales(self.schedule, self.prediction)
-
-    def _every(self) -> Tensor:
-        return torch.arange(self.num_timesteps, device=self.timesteps.device)
 
     def _estimate(self, out: Tensor, x_t: Tensor, t: Tensor) -> Estimate:
         if t.ndim > 1:

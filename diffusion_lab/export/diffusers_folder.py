@@ -32,9 +32,10 @@ class DiffusersFolder(Form):
                 "format=diffusers needs diffusers; run: python -m pip install 'diffusion-lab[diffusers]'"
             )
         denoiser, schedule = trained.denoiser, trained.denoiser.schedule
+        other_noise = schedule.norm is not None or type(schedule).perturb is not NoiseSchedule.perturb
         for name, wrong, allowed in (
             ("model", type(denoiser) is not Denoiser, "diffusion, with no Denoiser of its own"),
-            ("schedule", _other_noise(schedule), "variance preserving, such as linear or cosine"),
+            ("schedule", other_noise, "variance preserving, such as linear or cosine"),
             ("prediction", type(denoiser.prediction) not in PREDICTION_TYPES, "eps, x0 or v"),
             ("variance", denoiser.variance.channels > 0, "fixed, because the library's DDIM takes no learned one"),
             ("preconditioning", denoiser.preconditioning.input_scale(schedule) is not None, "none"),
@@ -90,11 +91,6 @@ class DiffusersFolder(Form):
         if trained.data.source.decoding() is None:
             lines.append("images = x / 2 + 0.5  # in [0, 1]")
         return "\n".join(lines)
-
-
-def _other_noise(schedule: NoiseSchedule) -> bool:
-    """Whether x_t is another one than that of the schedule's betas."""
-    return schedule.norm is not None or type(schedule).perturb is not NoiseSchedule.perturb
 
 
 def _calls(trained: TrainedDiffusion, labelled: bool) -> list[str]:

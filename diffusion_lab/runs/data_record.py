@@ -72,7 +72,8 @@ class DataRecord:
     def plain(self) -> dict[str, Any]:
         """The record for run.json."""
         splits = {split: getattr(self, split)._asdict() for split in SPLITS}
-        return asdict(self) | splits | {"shape": list(self.shape), "classes": _listed(self.classes)}
+        classes = None if self.classes is None else list(self.classes)
+        return asdict(self) | splits | {"shape": list(self.shape), "classes": classes}
 
     def digest(self) -> str:
         """12 hexadecimal digits, equal for equal data."""
@@ -128,10 +129,6 @@ def _few(names: Sequence[str]) -> str:
 
 def _by(shape: tuple[int, ...]) -> str:
     return " x ".join(map(str, shape))
-
-
-def _listed(names: tuple[str, ...] | None) -> list[str] | None:
-    return None if names is None else list(names)
 
 
 def parse_labels(labels: Any, num_classes: int | None, names: Sequence[str] = ()) -> list[int]:

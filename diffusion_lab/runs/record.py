@@ -85,13 +85,10 @@ def read_checked(path: Path, kinds: Kinds, top: Path | None = None) -> tuple[dic
         return {}, [str(error)]
     except (OSError, ValueError):
         return {}, [f"{path.name} is not a JSON object"]
-    wrong = [key for key, kind in kinds.items() if not _is(content.get(key), kind)]
+    there = {key: content[key] for key in kinds if content.get(key) is not None}
+    wrong = [key for key, value in there.items() if isinstance(value, bool) or not isinstance(value, kinds[key])]
     faults = [f"{path.name} has {key}={_shown(content[key])}, which must be {_words(kinds[key])}" for key in wrong]
     return {key: value for key, value in content.items() if key not in wrong}, faults
-
-
-def _is(value: Any, kind: type | tuple[type, ...]) -> bool:
-    return value is None or (isinstance(value, kind) and not isinstance(value, bool))
 
 
 def _shown(value: Any) -> str:

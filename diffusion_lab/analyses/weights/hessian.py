@@ -182,7 +182,8 @@ class Hessian(Analysis):
         left.axhline(_of_one(result), color="#999999", linewidth=0.8, linestyle=":")
         right.axhline(0, color="#999999", linewidth=0.8)
         right.set_yscale("symlog", linthresh=_threshold(result))
-        right.set_ylim(_wider(right.get_ylim()))
+        low, high = right.get_ylim()  # with room beyond the outermost markers of a logarithmic axis
+        right.set_ylim(low * (2 if low < 0 else 0.5), high * (2 if high > 0 else 0.5))
         right.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         right.set_xlabel("rank")
         right.set_title(
@@ -276,11 +277,6 @@ def _ranks(axis: Axes, result: Result, group: dict[str, Any], color: str) -> Non
 def _of_one(result: Result) -> float:
     """Height of the density of a single eigenvalue of the largest network."""
     return float(1 / (result.data["parameters"].max() * result.data["width"] * np.sqrt(2 * np.pi)))
-
-
-def _wider(limits: tuple[float, float]) -> tuple[float, float]:
-    """Limits that leave room beyond the outermost markers of a logarithmic axis."""
-    return (limits[0] * (2 if limits[0] < 0 else 0.5), limits[1] * (2 if limits[1] > 0 else 0.5))
 
 
 def _threshold(result: Result) -> float:

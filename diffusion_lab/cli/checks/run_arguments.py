@@ -44,7 +44,8 @@ def check_run_arguments(command: str, cfg: DictConfig) -> None:
         ConfigError, InvalidConfig: the first that cannot be.
     """
     if command == "analyze" and not choices_of(cfg).get("analysis"):
-        names = sorted({file.stem for top in _folders() for file in (top / "analysis").glob("*.yaml")})
+        folders = [conf_dir(), *map(Path, config_folders())]
+        names = sorted({file.stem for top in folders for file in (top / "analysis").glob("*.yaml")})
         cure = "`diffusion-lab list analysis` describes them"
         raise ConfigError(f"analysis=null must be one of {', '.join(names)}; {cure}")
     general = {key: SETTINGS[key] for key in ("device", "threads")}
@@ -63,10 +64,6 @@ def check_run_arguments(command: str, cfg: DictConfig) -> None:
 def listed(value: Any) -> list[Any]:
     """The entries of a setting that may be one value or a list of them."""
     return list(value) if isinstance(value, ListConfig) else [value]
-
-
-def _folders() -> list[Path]:
-    return [conf_dir(), *map(Path, config_folders())]
 
 
 def _records(command: str, cfg: DictConfig) -> Iterator[dict[str, Any]]:

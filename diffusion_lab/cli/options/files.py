@@ -68,7 +68,7 @@ class Option:
 def groups(folders: Sequence[Path]) -> list[str]:
     """Names of all groups, those of train.yaml in its order first, `sampler/distribution` behind `sampler`."""
     named = [entry.group for entry in defaults(folders[0] / "train.yaml") if not entry.overrides]
-    found = {_name(path.parent, folder) for folder in folders for path in folder.rglob("*.yaml")} - {"."}
+    found = {path.parent.relative_to(top).as_posix() for top in folders for path in top.rglob("*.yaml")} - {"."}
     # Presets lie in folders of papers, experiment=paper/table; those folders are no groups of their own.
     found = {name.partition("/")[0] if of_presets(name) else name for name in found}
     kept = [name for name in found if name.partition("/")[0] not in HIDDEN and not name.endswith("/base")]
@@ -191,7 +191,3 @@ def _comment(lines: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         else:
             paragraphs[-1] += f" {text}"
     return tuple(paragraphs), tuple(commands)
-
-
-def _name(path: Path, folder: Path) -> str:
-    return path.relative_to(folder).as_posix()

@@ -149,7 +149,7 @@ def data_words(runs: Sequence[Run]) -> dict[Path, str]:
     """Folder of a run -> which data it had, e.g. "40+4 images 1a2b3c"; "" if those of its data set all had the same."""
     sets: dict[str, list[Run]] = {}
     for run in runs:
-        sets.setdefault(_source(run), []).append(run)
+        sets.setdefault(canonical(source_of(run)), []).append(run)
     words = {}
     for same in sets.values():
         of = {run.folder: _word(run.info.get("data")) for run in same}
@@ -187,7 +187,3 @@ def source_of(run: Run) -> Any:
     """The part of the configuration that reads the data; None if it is not recorded."""
     found = run.info.get("dataset") or lookup(run.config, "dataset.source")
     return None if found is MISSING else found
-
-
-def _source(run: Run) -> str:
-    return canonical(source_of(run))

@@ -279,7 +279,8 @@ def table_of(pair: Pair, lines: list[PairRow]) -> Comparison:
     columns = [column for column in columns if any(map(column.cell, lines))]
     cells = [[column.of(line) for column in columns] for line in lines]
     notes = [note for line in lines if line.decides for note in cautions(line.table)]
-    return Comparison([column.heading for column in columns], cells, _legend(lines), notes, answer=_answer(lines))
+    said = next((answer(line.table) for line in lines if line.decides and not line.refused), "")
+    return Comparison([column.heading for column in columns], cells, _legend(lines), notes, answer=said)
 
 
 def _refused(pair: Pair, name: str) -> str:
@@ -306,10 +307,6 @@ def _said(effect: Verdict, line: PairRow) -> str:
 
 def _mean_text(row: Row, line: PairRow) -> str:
     return row.note or with_interval(row.metric, line.places).replace(", no interval", "")
-
-
-def _answer(lines: list[PairRow]) -> str:
-    return next((answer(line.table) for line in lines if line.decides and not line.refused), "")
 
 
 def _legend(lines: list[PairRow]) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.comparison.hours import same_hours
 from diffusion_lab.reports.comparison.metrics import directed, protocols, rising, shared_protocol, time_of
-from diffusion_lab.reports.pair.speedup import NEAREST, Factor, MetricCurve, SpeedUp, speed_up
+from diffusion_lab.reports.pair.speedup import NEAREST, MetricCurve, SpeedUp, speed_up
 from diffusion_lab.runs.run import Run
 
 FEWEST_POINTS = 4  # fewer are not smoothed but joined by a line, in which their noise is all of the answer
@@ -84,8 +84,9 @@ def _paired(base: Group, own: Group, metric: str, course) -> RunsSpeedUp:
     courses = [(course(one), course(other)) for one, other in common]
     whole = [pair for pair in courses if min(len(pair[0].x), len(pair[1].x)) >= FEWEST_POINTS]
     if not whole:
+        more = "a smaller snapshot_every" if "/" in metric else "metrics_every=0"
         return RunsSpeedUp(
-            None, f"it needs a curve of {FEWEST_POINTS} evaluations or more; train longer, or with {_more(metric)}"
+            None, f"it needs a curve of {FEWEST_POINTS} evaluations or more; train longer, or with {more}"
         )
     better = "higher" if rising([base, own], metric) else "lower"
     ours = speed_up([pair[0] for pair in whole], [pair[1] for pair in whole], better)
@@ -99,11 +100,6 @@ def _usable(x: np.ndarray, values: np.ndarray) -> MetricCurve:
     x, at = np.unique(x, return_index=True)
     used = (x > 0) & np.isfinite(values[at])
     return MetricCurve(x[used].astype(np.float64), values[at][used])
-
-
-def _more(metric: str) -> str:
-    """What makes more evaluations with a metric."""
-    return "a smaller snapshot_every" if "/" in metric else "metrics_every=0"
 
 
 def _key(metric: str) -> str:
@@ -123,7 +119,8 @@ def sentences(found: SpeedUp, base: str, own: str, metric: str, unit: str) -> li
     many = f"many {unit}" if unit == "images" else "much training time"
     target = f"the final {metric} of {base}"
     seeds = "1 seed" if found.total == 1 else f"{found.total} seeds"
-    by_seed = f"; by seed {', '.join(map(_one, found.factors))}" if found.total > 1 else ""
+    factors = ", ".join(f"{one.bound} {number(one.value)}".strip() for one in found.factors)
+    by_seed = f"; by seed {factors}" if found.total > 1 else ""
     if found.factor is None:
         return [f"To {target}, no common factor of {unit} can be given{by_seed}.", *_counts(found, base, own)]
     text = f"To reach {target}, {base} needs {_bounded(found)} times as {many} as {own} ({_of(found, seeds)}{by_seed})."
@@ -211,7 +208,3 @@ def _counts(found: SpeedUp, base: str, own: str) -> list[str]:
 def _seeds(count: int, found: SpeedUp) -> str:
     """` in 1 of 3 seeds`; nothing for a single seed."""
     return f" in {count} of {found.total} seeds" if found.total > 1 else ""
-
-
-def _one(factor: Factor) -> str:
-    return f"{factor.bound} {number(factor.value)}".strip()
