@@ -58,10 +58,6 @@ def faster_bfloat16(parts: RunParts, network: nn.Module) -> str | None:
 
     Both passes of the network are timed in both precisions, in less than a second for all but the largest networks. The
     weights, their gradients and the random numbers stay as they are.
-
-    Args:
-        parts: of the run.
-        network: the network, in the layout of float32.
     """
     from diffusion_lab.cli.build_model import network_arguments
 

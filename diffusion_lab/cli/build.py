@@ -50,14 +50,8 @@ def build_trainer(parts: RunParts, facts: dict[str, Any], more: Sequence[Callbac
 def build_run(
     cfg: DictConfig, facts: dict[str, Any], more: Sequence[Callback] = (), parts: RunParts | None = None
 ) -> TrainingRun:
-    """Load the trained runs that parts use, and build data, module and trainer, in this order.
-
-    Args:
-        cfg: the configuration.
-        facts: the content of run.json.
-        more: further callbacks.
-        parts: the parts that were built to check this configuration; by default they are built here.
-    """
+    """Load the trained runs that parts use, and build data, module and trainer, in this order; `facts` is the content
+    of run.json. Parts that were built to check the configuration are used again."""
     parts = parts or RunParts(with_metrics(cfg))
     data = parts["dataset"]
     parts.build_all(TrainedRun)

@@ -26,12 +26,7 @@ BUDGET_S = 10.0  # for measurements, over all methods of a sweep
 
 
 def dry_run(cfgs: list[DictConfig], folders: list[Path]) -> None:
-    """Print the cost of one run or of a sweep, whose jobs that differ only in the seed are measured once.
-
-    Args:
-        cfgs: the checked configurations of all jobs.
-        folders: their run folders.
-    """
+    """Print the cost of one run or of a sweep, whose jobs that differ only in the seed are measured once."""
     costs, missing = costs_of(cfgs)
     console = make_console()
     if len(cfgs) > 1:

@@ -44,12 +44,7 @@ NETWORK = "network."  # of the network's tensors in those of a denoiser
 
 
 def check_start(cfg: DictConfig, parts: RunParts) -> list[ConfigError]:
-    """What forbids a run to start from `init_from`.
-
-    Args:
-        cfg: a configuration with `init_from`.
-        parts: its parts, which can be built.
-    """
+    """What forbids a run to start from `init_from`."""
     try:
         if isinstance(cfg.init_from, str):
             source_of(cfg, parts)

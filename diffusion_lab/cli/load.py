@@ -100,10 +100,6 @@ def load_run(
 def open_runs(parts: RunParts, trust: Trust = PACKAGE_ONLY) -> None:
     """Load the trained runs that parts use, of those that are built.
 
-    Args:
-        parts: of a configuration.
-        trust: the classes that their configurations may name.
-
     Raises:
         ConfigError, InvalidConfig: as `load_run`; or the weights are not those of the recorded checksum.
     """

@@ -46,12 +46,7 @@ def with_metrics(cfg: DictConfig) -> DictConfig:
 
 
 def misnamed(cfg: DictConfig, metrics: Sequence[Any]) -> list[str]:
-    """Errors for metrics whose class has another name than the file, under which results would be recorded.
-
-    Args:
-        cfg: with the parts that replaced the names.
-        metrics: their objects, in order.
-    """
+    """Errors for metrics whose class has another name than the file, under which results would be recorded."""
     return [
         f"metrics.names=[{typed}] must be the name in its class, and {type(metric).__name__}.name is {metric.name!r}; "
         f"rename the file to {metric.name}.yaml, or let the class have name = {typed!r}"

@@ -36,11 +36,7 @@ def typed_places(cfg: DictConfig) -> dict[str, Any]:
 
 
 def with_places(cfg: DictConfig, moved: Mapping[str, Any]) -> DictConfig:
-    """The configuration of a run with its images in other places.
-
-    Args:
-        cfg: the run's.
-        moved: {key: place}.
+    """The configuration of a run with its images in other places, {key: place}.
 
     Raises:
         ConfigError: a key is no place of the images.

@@ -24,12 +24,7 @@ OURS = ("diffusion_lab", "hydra_plugins")
 
 def part_of(error: BaseException, cfg: DictConfig) -> str:
     """`sampler=mine (mine.Sampler)` for an error that a part of the user's own is the reason of, with the line of its
-    file if it was raised there; "" for any other. Called inside of the job, which knows the options.
-
-    Args:
-        error: as it was caught.
-        cfg: the configuration of the command.
-    """
+    file if it was raised there; "" for any other. Called inside of the job, which knows the options."""
     if isinstance(error, WrongResult):
         return option_of(cfg, _name(error.kind)) or raised_in(error, cfg)
     known = isinstance(error, Failure | ConfigError | InvalidConfig) or not isinstance(error, Exception)
@@ -38,12 +33,7 @@ def part_of(error: BaseException, cfg: DictConfig) -> str:
 
 def raised_in(error: BaseException, cfg: DictConfig) -> str:
     """`sampler=mine (mine.Sampler), mine.py line 7` for an error that was raised in code of the user's own, or in what
-    it called; "" for any other.
-
-    Args:
-        error: as it was caught.
-        cfg: the configuration of the command.
-    """
+    it called; "" for any other."""
     found = ""
     for frame, line in traceback.walk_tb(error.__traceback__):  # the innermost part, and the innermost line
         if not _is_own(frame):

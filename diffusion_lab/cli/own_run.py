@@ -38,12 +38,8 @@ def own_parts(cfg: DictConfig, trust: Trust) -> dict[str, Any]:
 
 
 def with_own(trust: Trust, record: Any, key: str) -> Trust:
-    """`trust` and, for a record that this user has signed, the modules of its own classes, which can then be imported.
-
-    Args:
-        trust: what the command line allows.
-        record: the content of run.json.
-        key: setting and value that named the folder.
+    """`trust` and, for a record that this user has signed, the modules of its own classes, which can then be imported;
+    `key` is the setting and value that named the folder.
 
     Raises:
         ConfigError: such a module is not where it was, and the command line does not say where it is.

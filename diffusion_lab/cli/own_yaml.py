@@ -24,9 +24,6 @@ def check_encoding(words: Sequence[str]) -> None:
     Editors on Windows write such a mark. Hydra then overlooks a first line `# @package ...` and puts the values into
     another node without an error.
 
-    Args:
-        words: after the command.
-
     Raises:
         ConfigError: names the first.
     """
@@ -67,13 +64,7 @@ def own_file(cfg: DictConfig, group: str, name: str = "") -> Path | None:
 
 def misplaced(group: str, option: str, folders: Sequence[str]) -> str:
     """Where a yaml file of the user's own lies that was meant as an option of a group, and where it must lie; "" if
-    there is none.
-
-    Args:
-        group: the group, e.g. sampler.
-        option: the name that was typed.
-        folders: given with --config-dir.
-    """
+    there is none."""
     for folder in map(Path, folders if re.fullmatch(r"[\w-]+", option) else ()):
         right = folder / group
         if (right / f"{option}.yml").is_file():

@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 def question_of(cfgs: Sequence[DictConfig]) -> dict[str, Any]:
     """What sweep.json records: metric (the name of its values, e.g. fd1k_digits; None if there is none, or several),
-    estimand, margin, and the numbers of seeds and of samples (None without any, or if runs differ).
-
-    Args:
-        cfgs: the checked configurations of all jobs.
-    """
+    estimand, margin, and the numbers of seeds and of samples (None without any, or if runs differ)."""
     node = cfgs[0].question
     found = {one.metrics.get("num_samples") or None for one in cfgs}
     seeds = node.seeds or len({cfg.seed for cfg in cfgs})
@@ -43,14 +39,8 @@ def words(question: Mapping[str, Any]) -> str:
 
 
 def metric_fault(cfg: DictConfig, evaluation: Evaluation, data: ImageDataModule, beside: Iterable[str]) -> str | None:
-    """The sentence about a metric that this run does not measure; None if it does, or measures none at all.
-
-    Args:
-        cfg: of the run.
-        evaluation: the metrics of the run.
-        data: its data.
-        beside: other values that can be asked for, such as val/loss.
-    """
+    """The sentence about a metric that this run does not measure; None if it does, or measures none at all. Other
+    values that can be asked for, such as val/loss, are `beside`."""
     wanted, measured = cfg.question.metric, [metric.name for metric in evaluation.measured(data)]
     known = [*measured, *beside]
     if wanted is None or not measured or wanted in known:

@@ -36,10 +36,6 @@ def last_step(folder: Path, wanted: int | None) -> int:
 def training_ends(record: dict[str, Any], step: int) -> list[int]:
     """The values of `max_steps` with which a run was trained one after the other, as far as they take it to a step.
 
-    Args:
-        record: its run.json.
-        step: to which the run is repeated.
-
     Raises:
         ValueError: the record is damaged.
     """

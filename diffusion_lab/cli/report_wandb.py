@@ -15,11 +15,8 @@ FOLDER = "report"  # in the folder of the runs; the id in it makes the next repo
 
 
 def log_report(report: Report, command: str) -> None:
-    """Log the tables, and their verdicts as the summary; without a key or a network the run is kept on disk.
-
-    Args:
-        report: with at least one section.
-        command: the one that makes it.
+    """Log the tables, one or more, and their verdicts as the summary; without a key or a network the run is kept on
+    disk.
 
     Raises:
         ValueError: runs of several projects, a name that W&B does not accept, or a folder that must not be written to.

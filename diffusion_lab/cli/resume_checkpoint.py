@@ -46,14 +46,10 @@ def find_resume_checkpoint(cfg: DictConfig, folder: Path) -> tuple[Path, dict[st
 
 
 def former_ends(record: Any, content: dict[str, Any], max_steps: int) -> list[int]:
-    """The steps at which a run had its end before it was given a larger `max_steps`, ascending.
+    """The steps at which a run had its end before it was given a larger `max_steps`, ascending, up to the checkpoint
+    with this content, from which it continues.
 
     An end has lines in the logs that no step within a run has, so `verify` must stop there as well.
-
-    Args:
-        record: the content of the run's run.json so far.
-        content: of the checkpoint from which it continues; an end after it is forgotten.
-        max_steps: the steps of now.
     """
     step, known = content["global_step"], record.get(ENDS) if isinstance(record, dict) else None
     before = [end for end in as_list(known) if type(end) is int and 0 < end <= step]

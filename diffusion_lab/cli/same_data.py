@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 
 
 def recorded_data(record: dict[str, Any], named: str) -> DataRecord:
-    """What the data of a run were, from its run.json.
-
-    Args:
-        record: the content of run.json.
-        named: setting and value that named the folder.
+    """What the data of a run were, from its run.json; `named` is the setting and value that named the folder.
 
     Raises:
         ConfigError: it does not say so.

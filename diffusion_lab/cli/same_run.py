@@ -81,12 +81,8 @@ def run_with_common_latents(cfg: DictConfig, folder: Path) -> Path | None:
 
 
 def check_origin(cfg: DictConfig, saved: Any, key: str) -> None:
-    """Check that a checkpoint was written by the run of its folder, to which its results will be attributed.
-
-    Args:
-        cfg: the configuration in run.json.
-        saved: the one in the checkpoint; None if it has none.
-        key: setting and value that named the folder.
+    """Check that a checkpoint, with the configuration `saved`, was written by the run of its folder, to which its
+    results will be attributed; `key` is the setting and value that named the folder.
 
     Raises:
         ConfigError: it has no record, or the record of a run with another configuration.

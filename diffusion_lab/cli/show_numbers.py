@@ -119,16 +119,11 @@ def numbers_at_step(name: str, parts: RunParts, step: int, loss: str, note: str 
 
 
 def numbers_of_run(folder: Path, loss: str, trust: Trust, suffix: str = "") -> list[TimestepNumbers]:
-    """A run at its last checkpoint and, where that differs, at step 0.
+    """A run at its last checkpoint and, where that differs, at step 0, with the weight of `loss`; names end in
+    `suffix`.
 
     The folder is not trusted (docs/safety.md): its whole configuration is checked before any part is built, and of the
     checkpoint, which may hold only tensors and plain containers, the state of sampler and weighting alone is used.
-
-    Args:
-        folder: a run folder.
-        loss: whose weight w is.
-        trust: the classes that the run may name besides this package's.
-        suffix: of the names, for more than one run.
 
     Raises:
         ConfigError: it is no run of a diffusion model, has no intact checkpoint, or one of another run.

@@ -28,12 +28,7 @@ Composition = tuple[dict[str, Any], dict[str, Any]]
 
 
 def stored(words: Sequence[str], compose: Callable[[], Composition | None]) -> Composition | None:
-    """The stored composition of `words`, or that of `compose`, which is stored; None, if that is what it gives, is not.
-
-    Args:
-        words: of the command line.
-        compose: composes them; of plain values.
-    """
+    """The stored composition of `words`, or that of `compose`, which is stored unless it is None."""
     digest = hashlib.sha256(json.dumps(list(words)).encode()).hexdigest()
     path = cache_folder() / FOLDER / _fingerprint(conf_dir()) / f"{digest}.json"
     with suppress(OSError, ValueError):

@@ -272,12 +272,8 @@ def check_further(table: Table, further: Sequence[str]) -> None:
 
 
 def check_choices(table: Table, further: Sequence[str], choices: Sequence[Mapping[str, object]]) -> None:
-    """No option of all runs is one in which rows differ: `sampler=..` where they have another `method`.
-
-    Args:
-        table: the table.
-        further: the command's settings.
-        choices: group -> option of each row in each column, as the paper has them.
+    """No option of all runs is one in which rows differ, `sampler=..` where they have another `method`; `choices` has
+    group -> option of each row in each column.
 
     Raises:
         ConfigError: one is.

@@ -110,11 +110,6 @@ PACKAGE_ONLY = Trust(of_record=True)
 def resolve(path: str, target: Any, trust: Trust) -> Any:
     """The class or function that `target` names.
 
-    Args:
-        path: its place in the configuration, for the message.
-        target: the value of `_target_`.
-        trust: the classes that may be named besides those of this package.
-
     Raises:
         ConfigError: the name does not resolve, or the object is not allowed. A module that is not allowed is not
             imported.

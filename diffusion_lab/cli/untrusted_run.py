@@ -95,12 +95,6 @@ def resume_overrides(folder: Path, overrides: Any, typed: list[str], own: bool =
     A run never records options, Hydra's own settings, references and other packages. A path that leads out of the
     folder may be recorded, but is used only if the user has signed the record, or repeats it on the command line.
 
-    Args:
-        folder: the run folder.
-        overrides: from run.json.
-        typed: the other arguments beside `resume=`.
-        own: whether this user has signed the record.
-
     Raises:
         ConfigError: names the first that is not allowed.
     """
@@ -208,14 +202,8 @@ def _texts(value: Any) -> Iterator[str]:
 def paths_written_outside(
     cfg: Any, folder: Path, modules: tuple[Path, ...] = (), path: str = ""
 ) -> Iterator[tuple[str, str]]:
-    """(key, value) of every argument by which a part, in plain containers, would write outside the run folder.
-
-    Args:
-        cfg: the containers.
-        folder: the run folder.
-        modules: folders with the user's own modules.
-        path: of `cfg` in the configuration, with a dot at its end.
-    """
+    """(key, value) of every argument by which a part, in plain containers, would write outside the run folder; `path`
+    is that of `cfg` in the configuration, with a dot at its end."""
     if isinstance(cfg, dict) and "_target_" in cfg:
         yield from ((f"{path}{name}", value) for name, value in written_paths(cfg, folder, modules))
     for key, value in _children(cfg):
@@ -226,9 +214,6 @@ def paths_read_outside(
     cfg: Any, folder: Path, modules: tuple[Path, ...] = (), path: str = ""
 ) -> Iterator[tuple[str, str]]:
     """(key, value) of every argument by which a part would read outside the run folder, by the record's word alone.
-
-    Args:
-        cfg, folder, modules, path: as `paths_written_outside`.
 
     Raises:
         ConfigError: a place in the folder holds a link that leads out of it, or a FIFO.
@@ -245,14 +230,8 @@ def paths_read_outside(
 
 
 def check_read_paths(cfg: dict[str, Any], folder: Path, trust: Trust, key: str, typed: Container[str] = ()) -> None:
-    """Check that what a record of somebody else's lets the parts of a run read lies in its folder, or is allowed.
-
-    Args:
-        cfg: the nodes that are built, plain containers by name.
-        folder: the run folder.
-        trust: what the command line allows.
-        key: setting and value that named the folder.
-        typed: keys whose values are not the record's, but typed now.
+    """Check that what a record of somebody else's lets the parts of a run read lies in its folder, or is allowed, or is
+    the value of a key that is `typed` now.
 
     Raises:
         ConfigError: names the first other place.

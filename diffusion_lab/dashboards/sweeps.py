@@ -58,15 +58,8 @@ def _divided(jobs: Sequence[Mapping[str, str | None]]) -> list[Grid]:
 def sweep_file(
     grid: Grid, name: str, project: str, metric: tuple[str, str] | None = None, config_dirs: Sequence[str] = ()
 ) -> str:
-    """The text of the yaml file.
-
-    Args:
-        grid: the jobs.
-        name: name of the sweep.
-        project: W&B project.
-        metric: name of a metric and which direction is better, "lower" or "higher", which the web page shows.
-        config_dirs: folders of the user's own yaml files.
-    """
+    """The text of the yaml file. The web page shows `metric`, a name and which direction is better, "lower" or
+    "higher"."""
     import yaml
 
     # A sweep must have a parameter; the seed of a single job is one with a single value.

@@ -40,12 +40,8 @@ class StoredAnalysis(NamedTuple):
 
 
 def read_analyses(place: Path, top: Path | None = None) -> list[StoredAnalysis]:
-    """The complete analyses in a run folder or a folder of runs, by name; damaged ones are left out.
-
-    Args:
-        place: the folder.
-        top: the folder that the user named, below which no link is followed; None: `place`.
-    """
+    """The complete analyses in a run folder or a folder of runs, by name; damaged ones are left out. No link is
+    followed below `top`, by default `place`."""
     found = sorted((place / ANALYSES).glob(f"*/{FACTS}"))
     analyses = [_read(path.parent, place if top is None else top) for path in found]
     return [one for one in analyses if one is not None]

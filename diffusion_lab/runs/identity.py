@@ -183,12 +183,7 @@ def filled(config: dict[str, Any]) -> dict[str, Any]:
 def words_for_latents(config: Mapping[str, Any], words: Sequence[str]) -> list[str]:
     """`metrics.seed=N` for a run that was evaluated on the latents of one seed N for all runs, as those of version
     0.1.0 with N = 0, so that its further values can be compared with those that it has; [] for the latents of the run's
-    own seed, the default since then, and if the words say which.
-
-    Args:
-        config: of the run, as run.json has it.
-        words: of a command that composes its configuration again.
-    """
+    own seed, the default since then, and if the words say which."""
     metrics = config.get("metrics")
     seed = metrics.get("seed") if isinstance(metrics, Mapping) else None
     typed = any(word.lstrip("+").startswith("metrics.seed=") for word in words)

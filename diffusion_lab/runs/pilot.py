@@ -77,13 +77,7 @@ class Pilot(NamedTuple):
 
 def pilot_of(rows: Rows, metric: str, estimand: Estimand) -> Pilot | None:
     """The values of runs; None if there are not two rows with a common seed, with values > 0 of equal samples by one
-    extractor.
-
-    Args:
-        rows: the finished runs of each row.
-        metric: name of the values, e.g. fd1k_digits.
-        estimand: which values are compared.
-    """
+    extractor."""
     by_seed = [{run.seed: run for run in row if run.last(metric) is not None} for row in rows]
     by_seed = [row for row in by_seed if row]
     seeds = sorted(set.intersection(*map(set, by_seed)) - {None}) if len(by_seed) > 1 else []
@@ -124,11 +118,6 @@ def what_next(rows: Rows, metric: str, estimand: Estimand = "end") -> NextHour |
     """What one more hour buys; None unless the runs have two common seeds, with latents of their own, and times.
 
     With several sets of latents of each run it is known what measuring contributes, whatever the latents of the seeds.
-
-    Args:
-        rows: the finished runs of each row of a table.
-        metric: name of the values that decide.
-        estimand: which values are compared.
     """
     pilot, runs = pilot_of(rows, metric, estimand), [run for row in rows for run in row]
     if pilot is None or pilot.sets.shape[1] < 2:

@@ -64,13 +64,8 @@ def read_record(folder: Path, key: str) -> dict[str, Any]:
 
 
 def write_record(folder: Path, record: Mapping[str, Any], own: bool) -> None:
-    """Write the record of a run, of plain values.
-
-    Args:
-        folder: the run folder.
-        record: its content.
-        own: whether this user has typed all that it names, so that the user's signature (`signature`) is added.
-    """
+    """Write the record of a run, of plain values; with the user's signature (`signature`) if all that it names is the
+    user's `own`."""
     write_json(folder / RECORD, signed(record) if own else record, infinity="1e999")  # a setting may be infinite
 
 

@@ -26,13 +26,8 @@ Numbers = Mapping[str, Mapping[int, float]]  # row -> seed -> value
 
 
 def column_numbers(values: Values, column: TableColumn, scale: Scale, falling: bool) -> dict[str, Numbers]:
-    """Cell -> its numbers, without diverged seeds; with several cells also their mean over training.
-
-    Args:
-        values, column: of the table.
-        scale: whether the mean over training is geometric.
-        falling: whether lower is better; only then a run can diverge.
-    """
+    """Cell -> its numbers, without diverged seeds; with several cells also their mean over training, for ratios the
+    geometric one. A run can only diverge where lower is better (`falling`)."""
     found = _numbers(values, column)
     lost = diverged_seeds(values, column) if falling else {}
     kept: dict[str, Numbers] = {

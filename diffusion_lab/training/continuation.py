@@ -33,13 +33,10 @@ class Continuation:
     clip: float | None = None
 
     def optimizer(self, parameters: Iterable[nn.Parameter], fresh: bool = False) -> tuple[Optimizer, bool]:
-        """The optimizer of the parameters of a denoiser, and whether it starts without a state.
+        """The optimizer of the parameters of a denoiser, in its order, and whether it starts without a state, as a
+        `fresh` one does.
 
         The saved state may have further parameters behind those of the denoiser, e.g. of a learned weighting.
-
-        Args:
-            parameters: in the order of the denoiser.
-            fresh: do not load the saved state.
         """
         optimizer = self.make(parameters)
         saved = None if fresh else self.state()
@@ -50,12 +47,7 @@ class Continuation:
 
 
 def _of_first(saved: Mapping[str, Any], sizes: Sequence[int]) -> dict[str, Any]:
-    """The saved state of the first parameters of each group, numbered from 0.
-
-    Args:
-        saved: of an optimizer with as many groups or more.
-        sizes: parameters of each group.
-    """
+    """The saved state of the first parameters of each group, numbered from 0."""
     groups, state = [], {}
     for group, size in zip(saved["param_groups"], sizes, strict=False):
         first = sum(len(before["params"]) for before in groups)

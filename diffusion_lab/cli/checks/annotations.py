@@ -167,13 +167,7 @@ def in_words(hint: Any) -> str:
 
 
 def argument_faults(content: Mapping[Any, Any], path: str, signature: Signature) -> list[str]:
-    """Keys that do not exist, arguments that are missing, values of the wrong type.
-
-    Args:
-        content: the node, with references as they are written.
-        path: its place in the configuration.
-        signature: of the class or function that it names.
-    """
+    """Keys that do not exist, arguments that are missing, values of the wrong type."""
     parameters, needed, open_ended, hints, _ = signature
     faults = []
     for key, value in content.items():

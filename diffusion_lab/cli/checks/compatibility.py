@@ -146,12 +146,7 @@ def unfit_callbacks(kind: type[ModelKind], callbacks: Mapping[str, Any]) -> Iter
 
 
 def sharding_faults(cfg: DictConfig, sampler: Any) -> Iterator[str]:
-    """No part of a run with a sharded network may need the whole network in each process.
-
-    Args:
-        cfg: of a run with `trainer=fsdp`.
-        sampler: None if it could not be built.
-    """
+    """No part of a run with a sharded network may need the whole network in each process."""
     if cfg.precision == "16-mixed":
         yield "precision=16-mixed must be bf16-mixed or 32-true with trainer=fsdp: its loss scale is each process's own"
     for key in ("channels_last", "compile"):
@@ -168,10 +163,6 @@ def deleted_faults(cfg: DictConfig, overrides: Sequence[str]) -> Iterator[str]:
     """No argument that its part accepts may be deleted with `~`, because its default would not be recorded.
 
     A part of a family, `~callbacks.validation`, may be deleted, and so may an argument that the class does not have.
-
-    Args:
-        cfg: a configuration whose `_target_`s may be resolved.
-        overrides: as typed.
     """
     for word in overrides:
         if not word.startswith("~"):

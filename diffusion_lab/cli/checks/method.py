@@ -24,11 +24,7 @@ METHOD = ("schedule", "prediction", "weighting", "sampler")
 
 
 def check_method(parts: RunParts) -> list[ConfigError]:
-    """Errors of schedule, prediction, weighting and sampler, which are built if they are valid.
-
-    Args:
-        parts: of a configuration whose nodes match their signatures.
-    """
+    """Errors of schedule, prediction, weighting and sampler, which are built if they are valid."""
     check = MethodCheck(parts)
     for path in METHOD:
         check.build(path)

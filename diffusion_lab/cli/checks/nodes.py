@@ -177,11 +177,8 @@ class _NodesCheck:
             self.argument_errors.append(text)
 
     def _part(self, content: dict[Any, Any], node: Any, path: str, asked: Any) -> None:
-        """Check the class of a node, by its place or else by `asked`, and then its arguments.
-
-        Args:
-            asked: classes, or the annotation of the argument.
-        """
+        """Check the class of a node, by its place or else by `asked`, classes or the annotation of an argument, and
+        then its arguments."""
         base = KINDS.get(path) or KINDS.get(f"{path.rpartition('.')[0]}.*")
         kinds = (_load(base),) if base else asked if isinstance(asked, tuple) else _asked_for(asked)
         if "_target_" not in content:

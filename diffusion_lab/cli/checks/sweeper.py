@@ -16,9 +16,6 @@ def searching(hydra: Any) -> str | None:
     starts jobs. That is Hydra's own, and each whose class says `needs_values = False`; any other one is assumed to
     search.
 
-    Args:
-        hydra: Hydra's node of a sweep.
-
     Raises:
         ConfigError: the sweeper needs several values of each job, and a run gives one.
     """

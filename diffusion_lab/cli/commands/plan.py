@@ -56,11 +56,6 @@ def main(words: list[str]) -> int:
 def answer(cfgs: list[DictConfig], folders: list[Path], pilot: Path | None) -> None:
     """Print the plan of a sweep.
 
-    Args:
-        cfgs: the checked configurations of all jobs.
-        folders: their run folders, which are not used.
-        pilot: finished runs.
-
     Raises:
         ConfigError: it cannot be planned with what there is.
     """
@@ -113,13 +108,7 @@ def _table(
 
 
 def _components(asked: dict[str, Any], pilot: Path | None, cfg: DictConfig) -> tuple[Components, str]:
-    """The variances and their source: the pilot, or those of digits for a Fréchet distance.
-
-    Args:
-        asked: the question of the sweep.
-        pilot: finished runs.
-        cfg: of a job of the sweep.
-    """
+    """The variances and their source: the pilot, or those of digits for a Fréchet distance."""
     from diffusion_lab.runs.find import read_runs
     from diffusion_lab.runs.pilot import pilot_of
 

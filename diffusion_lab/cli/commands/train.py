@@ -164,10 +164,6 @@ def _continued(cfg: DictConfig, folder: Path) -> tuple[DictConfig, tuple[Path, d
 def _ends_reported(module: RunModule, path: Path | None) -> Iterator[None]:
     """Turn the ways in which training ends before its last step into what the command reports.
 
-    Args:
-        module: that trains.
-        path: the checkpoint that it continues.
-
     Raises:
         FolderMoved: the folder was moved or removed meanwhile.
         StoppedBySignal: a signal stopped it; a checkpoint is written.

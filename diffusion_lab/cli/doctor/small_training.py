@@ -82,12 +82,7 @@ class Watch(StepCallback):
 
 
 def train(folder: Path, *words: str) -> Training:
-    """Train with noise and timesteps of the host; the run stays in `folder`.
-
-    Args:
-        folder: the run folder.
-        words: settings beside those of `SMALL`.
-    """
+    """Train with noise and timesteps of the host, and settings beside those of `SMALL`; the run stays in `folder`."""
     quiet_libraries()
     cfg = compose_train([*SMALL, *words], folder)
     torch.set_num_threads(cfg.threads)

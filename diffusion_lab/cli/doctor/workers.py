@@ -33,14 +33,8 @@ Waiting = Callable[[Check, float], object]  # is called with the check that runs
 
 
 def examined(checks: Sequence[Check], work: Path, devices: int, waiting: Waiting) -> Iterator[tuple[Check, Finding]]:
-    """Each check with its finding, in order; all run on the same device.
-
-    Args:
-        checks: of one device.
-        work: the folder of their runs.
-        devices: number of devices of its kind.
-        waiting: is called while a check runs.
-    """
+    """Each check with its finding, in order; all run on the same device, one of `devices`, and `waiting` is called
+    meanwhile."""
     left = list(checks)
     while left:
         together = left[:1] + list(takewhile(lambda check: not check.fresh, left[1:]))

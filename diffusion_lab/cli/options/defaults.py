@@ -93,12 +93,8 @@ def overruled(hydra: Any, choices: dict[str, Any], conf: Path) -> dict[str, tupl
 
 
 def stated(hydra: Any, choices: dict[str, Any], family: str, conf: Path) -> set[str]:
-    """The parts of a family, such as auxiliary, that the files of preset and method define in themselves.
-
-    Args:
-        hydra, choices, conf: as of `implied_options`.
-        family: e.g. "auxiliary".
-    """
+    """The parts of a family, such as auxiliary, that the files of preset and method define in themselves; arguments as
+    of `implied_options`."""
     found: set[str] = set()
     for layer in ("experiment", "method"):
         file = _file(_folders(hydra, conf), f"{layer}/{choices.get(layer)}")

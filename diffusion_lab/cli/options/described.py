@@ -97,14 +97,8 @@ class Described:
 
 
 def described(group: str, name: str, folders: Sequence[Path], modules: Sequence[Path] = ()) -> Described:
-    """The option `group=name`.
-
-    Args:
-        group: such as `sampler`.
-        name: of the option.
-        folders: with the yaml files, the package's first.
-        modules: folders with the user's own modules.
-    """
+    """The option `group=name` of the yaml files in `folders`, the package's first; `modules` are folders with the
+    user's own modules."""
     option = files.read_option(group, name, folders)
     definition, owner = find(option.builds, modules), _owner(group, folders)
     needed = tuple(

@@ -44,14 +44,7 @@ def table_lines(rows: Sequence[tuple[str, Described]], width: int) -> list[str]:
 
 
 def option_lines(one: Described, width: int, page: str, config_dirs: Sequence[str] = ()) -> list[str]:
-    """Everything about an option.
-
-    Args:
-        one: the option.
-        width: columns.
-        page: path of its page in docs/; "" without one.
-        config_dirs: given with --config-dir, which the commands repeat.
-    """
+    """Everything about an option, in lines of `width` columns; `page` is the path of its page in docs/, or ""."""
     option, doc = one.option, one.doc
     lines = [option.setting]
     repeated = bool(doc.body) and " ".join(doc.body[0].split())[:25] == (one.about or ("",))[0][:25]

@@ -72,12 +72,7 @@ def is_hidden(part: str) -> bool:
 
 
 def find_images(root: Path, within: Sequence[str] = ()) -> Found:
-    """The images below `root`.
-
-    Args:
-        root: an existing folder.
-        within: folders of `root` to search; empty: all.
-    """
+    """The images below `root`, an existing folder, or in its folders `within`."""
     search = _Search(root, within)
     search.run()
     search.drop_linked_twice()

@@ -73,14 +73,8 @@ class Column(NamedTuple):
 def compare(
     groups: Sequence[Group], metric: str, by: str | None = None, question: Question | None = None
 ) -> Comparison:
-    """The comparison of one or more groups.
-
-    Args:
-        groups: groups of one section, named by `label_groups`.
-        metric: from `choose_metric`.
-        by: the key that names the rows.
-        question: what decides; None: the default one.
-    """
+    """The comparison of the groups of one section, named by `label_groups`, by a metric of `choose_metric`; `by` is the
+    key that names the rows."""
     return as_text(tabulate(groups, metric, question), by)
 
 
@@ -101,13 +95,8 @@ def as_text(table: Table, by: str | None = None) -> Comparison:
 
 
 def columns(table: Table, metric: str, by: str | None = None) -> list[Column]:
-    """The columns of the comparison. A metric and its differences have the same number of decimals.
-
-    Args:
-        table: from `tabulate`.
-        metric: its name with units and arrow.
-        by: the key that names the rows.
-    """
+    """The columns of the comparison by `metric`, a name with units and arrow. A metric and its differences have the
+    same number of decimals."""
     label, scale = table.base.label, table.scale
     base = label if len(label) <= 24 else "baseline"
     places = decimals([row.metric.mean for row in table.rows if row.metric])

@@ -15,13 +15,7 @@ MOST = 12  # decimals
 
 
 def effect_text(effect: Verdict, scale: Scale, places: int = 2) -> str:
-    """The size, and its interval from 3 seeds on, with the same decimals.
-
-    Args:
-        effect: from `verdicts.judge`.
-        scale: its scale.
-        places: decimals of a difference; < 0: exponents.
-    """
+    """The size, and its interval from 3 seeds on, with the same decimals, `places` for a difference; < 0: exponents."""
     nothing = no_effect(scale)
     if effect.word == "identical":
         return f"{nothing:g}"

@@ -48,15 +48,8 @@ class Evidence(NamedTuple):
 
 
 def evidence(groups: Sequence[Group], metric: str, compared: Sequence[bool], base: int = 0) -> Evidence:
-    """The evidence of a table.
-
-    Args:
-        groups: its rows.
-        metric: the metric, or a logged key.
-        compared: of each row, whether its values may be compared; the others have no part in the scale and in the
-            common snapshots.
-        base: the place of the baseline.
-    """
+    """The evidence of a table by a metric, or a logged key, with the baseline at the place `base`. Rows whose values
+    may not be `compared` have no part in the scale and in the common snapshots."""
     everything = [{run.seed: course(run, metric) for run in group.done if run.seed is not None} for group in groups]
     courses = [{seed: one for seed, one in row.items() if one} for row in everything]
     falls = directed(groups, metric) and not rising(groups, metric)

@@ -48,10 +48,6 @@ def same_hours(ours: Sequence[Run], theirs: Sequence[Run]) -> bool:
     started between them. With the seed in the outer loop, as the launcher has it, methods A, B and C of two seeds run
     as A0 B0 C0 A1 B1 C1, and any two take turns. A0 A1 C0 C1 do not: other work on the machine in the second half
     would be a cost of C.
-
-    Args:
-        ours: runs of one method, one per seed.
-        theirs: runs of the other method; seeds that only one of them has are left out.
     """
     spans = [{run.seed: span(run) for run in runs if run.seed is not None} for runs in (ours, theirs)]
     pairs = [(spans[0][seed], spans[1][seed]) for seed in spans[0].keys() & spans[1].keys()]

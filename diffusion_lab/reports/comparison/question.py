@@ -42,12 +42,8 @@ class Question(NamedTuple):
 
 
 def recorded_question(runs: Iterable[Run], recorded: Mapping[Path, Mapping[str, Any]]) -> Question | None:
-    """The question that all sweeps of the runs recorded; None if they recorded none, or different ones.
-
-    Args:
-        runs: the runs.
-        recorded: folder of a sweep -> `question` of its sweep.json.
-    """
+    """The question that all sweeps of the runs recorded, by their folders; None if they recorded none, or different
+    ones."""
     found = {_read(recorded[folder]) for folder in {run.folder.parent for run in runs} if recorded.get(folder)}
     return found.pop() if len(found) == 1 else None
 
@@ -64,14 +60,7 @@ def _read(record: Mapping[str, Any]) -> Question:
 
 
 def asked(recorded: Question | None, metric: str, estimand: Estimand | None, margin: float | None) -> Question:
-    """The question of a table by `metric`: the recorded one, but for what the user asks.
-
-    Args:
-        recorded: from `recorded_question`.
-        metric: the table's.
-        estimand: None: the recorded one.
-        margin: None: the recorded one.
-    """
+    """The question of a table by `metric`: the recorded one, but for what the user asks."""
     planned = recorded or Question()
     made = Question(estimand or planned.estimand, margin or planned.margin, metric, seeds=planned.seeds)
     if recorded is None or made == recorded._replace(metric=recorded.metric or metric):

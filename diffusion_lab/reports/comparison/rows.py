@@ -137,13 +137,8 @@ def summarise(groups: Sequence[Group], metric: str, question: Question | None = 
 
 
 def tabulate(groups: Sequence[Group], metric: str, question: Question | None = None) -> Table:
-    """One row per group; the first group that has the metric is the baseline.
-
-    Args:
-        groups: groups of one section.
-        metric: from `choose_metric`.
-        question: None: the default one.
-    """
+    """One row per group of one section; the first group that has the metric, from `choose_metric`, is the baseline.
+    Without a question the default one decides."""
     question = question or Question()
     base = baseline(groups, metric)
     place = list(groups).index(base)

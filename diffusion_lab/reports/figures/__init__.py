@@ -16,12 +16,8 @@ from diffusion_lab.reports.figures.timesteps import drawn, drawn_over_training, 
 
 
 def of_section(table: Table, groups: Sequence[Group]) -> list[Figure]:
-    """The figures of one section of the report for which the runs have data, in their order on the page.
-
-    Args:
-        table: the section's.
-        groups: those of its groups that are drawn, from `comparison.shown`.
-    """
+    """The figures of one section of the report for which the runs have data, in their order on the page; `groups` are
+    those of the table that are drawn, from `comparison.shown`."""
     metric = table.metric
     made = [
         effects(table.of(groups)),

@@ -255,13 +255,7 @@ def _direction(groups: Sequence[Group], key: str) -> str:
 
 
 def speed_up(base: Group, own: Group, metric: str) -> Figure | None:
-    """Curves against images, and against training time if it is recorded; None without a speed-up.
-
-    Args:
-        base: the baseline.
-        own: the method.
-        metric: an evaluation metric, or a logged key.
-    """
+    """Curves against images, and against training time if it is recorded; None without a speed-up."""
     measured = {title: (label, of_runs(base, own, metric)) for title, (label, of_runs) in AXES.items()}
     measured = {title: (label, found) for title, (label, found) in measured.items() if found.found is not None}
     if not measured:

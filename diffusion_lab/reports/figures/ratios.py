@@ -36,11 +36,7 @@ FEWEST, MOST = 3, 9  # ticks
 
 def effects(table: Table) -> Figure | None:
     """Ratios on a logarithmic axis, or differences, with their simultaneous intervals and the band of equality; those
-    that are better or worse are filled and bold.
-
-    Args:
-        table: from `tabulate`.
-    """
+    that are better or worse are filled and bold."""
     compared = [row for row in table.rows if row.effect]
     if not compared:
         return None
@@ -142,12 +138,8 @@ class EffectCurve(NamedTuple):
 
 
 def effects_over_training(table: Table, groups: Sequence[Group] | None = None) -> Figure | None:
-    """The effects at each snapshot that all runs have, with their intervals; None without two such snapshots.
-
-    Args:
-        table: from `tabulate`; the intervals hold for all of its rows.
-        groups: those that are drawn; None: all.
-    """
+    """The effects at each snapshot that all runs have, with their intervals, which hold for all rows; None without two
+    such snapshots. Drawn are those of `groups`, by default all."""
     drawn = {id(group): k for k, group in enumerate(groups or [row.group for row in table.rows])}
     images = table.evidence.snapshots
     place = next((i for i, row in enumerate(table.rows) if row.is_baseline), 0)

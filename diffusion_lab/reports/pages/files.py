@@ -35,12 +35,7 @@ _ABSOLUTE = re.compile(r"""(?:^|(?<=[\s=,'"(\[]))/[^\s,'"\])}]+""")
 
 
 def save(path: Path, content: bytes, option: str) -> None:
-    """Write a file atomically.
-
-    Args:
-        path: the path; missing folders are made.
-        content: the whole content.
-        option: the command's option with the path, for the error.
+    """Write a file atomically, with the folders that are missing; `option` is the command's option with the path.
 
     Raises:
         ValueError: the path cannot be written to.
@@ -66,13 +61,8 @@ def check_suffix(path: str | Path) -> Path:
 
 
 def write_table(path: str | Path, folder: RunFolder, tables: Mapping[str, Comparison], command: str) -> Path:
-    """Write the tables with their legends and commands, in one atomic replacement.
-
-    Args:
-        path: path with one of `SUFFIXES`.
-        folder: the runs.
-        tables: title of a section -> its table; titles are written if there are several.
-        command: the command of the report.
+    """Write the tables with their legends and commands, in one atomic replacement; with the titles of their sections if
+    there are several.
 
     Raises:
         ValueError: the suffix is unknown, or the path cannot be written to.

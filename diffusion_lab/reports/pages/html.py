@@ -125,11 +125,8 @@ def rendered(template: str, content: dict[str, Any]) -> str:
 
 
 def environment(*folders: Path) -> Environment:
-    """Templates in which a value is neither HTML nor a character that reorders or hides text.
-
-    Args:
-        folders: where they are, before this folder.
-    """
+    """Templates, of other folders before this one, in which a value is neither HTML nor a character that reorders or
+    hides text."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     return Environment(

@@ -38,13 +38,7 @@ class RunsSpeedUp(NamedTuple):
 
 
 def in_images(base: Group, own: Group, metric: str) -> RunsSpeedUp:
-    """The factor of images, over the seeds that both have finished.
-
-    Args:
-        base: the baseline.
-        own: the method.
-        metric: an evaluation metric, or a logged key such as val/loss.
-    """
+    """The factor of images by a metric or a logged key such as val/loss, over the seeds that both have finished."""
 
     def course(run: Run) -> MetricCurve:
         curve = run.curve(_key(metric))
@@ -107,15 +101,7 @@ def _key(metric: str) -> str:
 
 
 def sentences(found: SpeedUp, base: str, own: str, metric: str, unit: str) -> list[str]:
-    """The factor with its interval, then what makes it less certain.
-
-    Args:
-        found: the speed-up of `own` over `base`.
-        base: name of the baseline.
-        own: name of the method.
-        metric: name of the metric.
-        unit: "images" or "seconds".
-    """
+    """The factor of `own` over `base` in "images" or "seconds" with its interval, then what makes it less certain."""
     many = f"many {unit}" if unit == "images" else "much training time"
     target = f"the final {metric} of {base}"
     seeds = "1 seed" if found.total == 1 else f"{found.total} seeds"
