@@ -8,12 +8,17 @@ Python, Matplotlib, PyTorch and W&B fail in ways of their own. `home_folder` giv
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import stat
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+
+from diffusion_lab.files_inside import regular
+from diffusion_lab.progress import waiting
 
 VARIABLE = "DIFFUSION_LAB_CACHE"
 log = logging.getLogger(__name__)
@@ -24,6 +29,19 @@ def cache_folder() -> Path:
     if named := os.environ.get(VARIABLE):
         return Path(named)
     return Path(os.environ.get("XDG_CACHE_HOME") or home_folder() / ".cache") / "diffusion-lab"
+
+
+@contextmanager
+def one_at_a_time(path: Path) -> Iterator[None]:
+    """Let one process of this machine at a time make `path`, while the others wait. The lock, a file beside it, ends
+    with its process. Where the folder cannot be written to, nobody waits."""
+    with ExitStack() as held:
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock = held.enter_context(open(path.with_suffix(".held"), "wb", opener=regular))
+            with waiting(f"waiting for another process, which makes {path.name}"):
+                fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def home_folder() -> Path:

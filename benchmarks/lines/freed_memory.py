@@ -1,7 +1,7 @@
 """Pages of memory that a training step takes from the kernel, and its time for it: freed memory returned and kept.
 
 A page of 4 KB that is returned and taken again costs the kernel time, which is CPU time of the process: without
-`diffusion_lab/cli/freed_memory.py`, as glibc does by default, and with it. Pages are counted by the kernel (page faults
+`diffusion_lab/cli/compute.py`, as glibc does by default, and with it. Pages are counted by the kernel (page faults
 without reading from disk); its share of the CPU time is sampled by a clock of 10 ms, which is 0.1 to 0.6 % of what is
 measured here. One thread; unet_tiny has 128 images of 1 x 8 x 8 a step with two levels, 32 of 1 x 28 x 28 with three;
 unet_ddpm has 8 of 3 x 32 x 32.
@@ -21,7 +21,7 @@ from benchmarks.paired import Ratio
 from benchmarks.table import Line, at_most
 from benchmarks.turns import turns
 from diffusion_lab.cli.bfloat16 import has_bfloat16
-from diffusion_lab.cli.freed_memory import keep_freed_memory
+from diffusion_lab.cli.compute import keep_freed_memory
 
 MOST_PAGES = 100  # of a step; they take the kernel about 0.2 ms
 BFLOAT16 = "precision=bf16-mixed"

@@ -18,9 +18,8 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from diffusion_lab.cli.checks.run_arguments import listed
-from diffusion_lab.cli.compute import lay_out
+from diffusion_lab.cli.compute import keep_freed_memory, lay_out
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, describe, nearest
-from diffusion_lab.cli.freed_memory import keep_freed_memory
 from diffusion_lab.cli.moved_images import typed_places
 from diffusion_lab.progress import waiting
 

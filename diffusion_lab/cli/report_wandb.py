@@ -1,4 +1,16 @@
-"""The verdicts of a report in Weights & Biases: a run of its own, in the project and the group of the runs."""
+"""The verdicts of a report in Weights & Biases: a run of its own, in the project and the group of the runs.
+
+Its summary has
+
+    METRIC/ROW/ratio, or METRIC/ROW/difference      the effect of the question's estimand
+    METRIC/ROW/low, METRIC/ROW/high                 its interval for all rows together, from 3 seeds on
+    METRIC/ROW/n                                    seeds that the row and the baseline have in common
+    METRIC/ROW/verdict                              better, worse, equal, not decided, identical, no claim
+    METRIC/answer, METRIC/baseline, METRIC/estimand, METRIC/margin
+
+With several sections METRIC is the title of the section. A row that cannot be compared, or whose loss does not decide,
+has no entry.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +36,6 @@ def log_report(report: Report, command: str) -> None:
     from diffusion_lab.cli.dashboard_source import wandb_places
     from diffusion_lab.cli.output_folders import check_places
     from diffusion_lab.loggers import WandbLogger
-    from diffusion_lab.reports.pages.verdict_values import verdict_values
 
     top = report.folder.path
     check_places("report", top, [top / FOLDER])
@@ -38,8 +49,33 @@ def log_report(report: Report, command: str) -> None:
             f"comparison: {title}": (table.titles, [[cell.text for cell in line] for line in table.lines])
             for title, table in texts.items()
         }
-        logger.log_summary(verdict_values(report), tables)
+        logger.log_summary(_verdict_values(report), tables)
         logger.finalize("success")
+
+
+def _verdict_values(report: Report) -> dict[str, float | str]:
+    """Key -> value of all rows of all sections, as the module's docstring has them."""
+    from diffusion_lab.reports.comparison.answer import answer
+    from diffusion_lab.reports.comparison.rows import tabulate
+
+    found: dict[str, float | str] = {}
+    for part in report.parts:
+        groups, metric = part.section.groups, part.section.metric
+        table, name = tabulate(groups, metric, part.section.question), metric
+        if len(report.parts) > 1:
+            name = part.section.title
+        for row in table.rows:
+            if row.verdict is None:
+                continue
+            said = row.verdict
+            values: dict[str, float | str] = {table.scale: said.size, "n": said.n, "verdict": said.word}
+            if said.low is not None and said.high is not None and said.word not in ("no claim", "identical"):
+                values |= {"low": said.low, "high": said.high}
+            found |= {f"{name}/{row.group.label}/{key}": value for key, value in values.items()}
+        about = {"answer": answer(table), "baseline": table.base.label, "estimand": table.estimand}
+        found |= {f"{name}/{key}": value for key, value in about.items()}
+        found[f"{name}/margin"] = table.question.margin
+    return found
 
 
 @contextmanager

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from diffusion_lab.arguments import ReadPath, check_integer
-from diffusion_lab.cache_folder import cache_folder
+from diffusion_lab.cache_folder import cache_folder, one_at_a_time
 from diffusion_lab.data import ImageDataModule, ImageSource
 from diffusion_lab.distributed import broadcast_, rank
 from diffusion_lab.files import replacing
@@ -28,7 +28,6 @@ from diffusion_lab.metrics.features import FeatureExtractor, SmallClassifier
 from diffusion_lab.metrics.learn_features import DIMS, FORMAT, LARGEST, alone, at_most, dim_for, learn, new_network
 from diffusion_lab.progress import progress
 from diffusion_lab.streams import Streams
-from diffusion_lab.taking_turns import one_at_a_time
 
 MOST = 8192  # images to learn from
 READ = 256  # images that are read at a time

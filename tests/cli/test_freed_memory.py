@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from diffusion_lab.cli import freed_memory, inference
+from diffusion_lab.cli import compute, inference
 from diffusion_lab.cli.commands import train
 from diffusion_lab.cli.cost import trial
 from diffusion_lab.cli.main import main
@@ -17,7 +17,7 @@ from diffusion_lab.cli.main import main
 MEASURE = """
 import os, torch
 from pathlib import Path
-from diffusion_lab.cli.freed_memory import keep_freed_memory
+from diffusion_lab.cli.compute import keep_freed_memory
 
 def resident_bytes():
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -48,7 +48,7 @@ def test_a_freed_tensor_leaves_its_memory_with_the_process() -> None:
 @pytest.mark.parametrize("on_cpu", [True, False])
 def test_training_asks_for_it_on_a_cpu_alone(on_cpu: bool, in_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr(freed_memory, "keep_freed_memory", lambda: asked.append(True))
+    monkeypatch.setattr(compute, "keep_freed_memory", lambda: asked.append(True))
     monkeypatch.setattr(train, "on_cpu", lambda trainer: on_cpu)
     assert main(["train", *SMALL]) == 0
     assert asked == [True] * on_cpu
@@ -63,8 +63,8 @@ def test_a_dry_run_times_its_steps_with_it(in_folder: Path, monkeypatch: pytest.
 
 def test_other_systems_have_no_such_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
-    monkeypatch.setattr(freed_memory.ctypes, "CDLL", lambda name: pytest.fail("a library was asked"))
-    freed_memory.keep_freed_memory()
+    monkeypatch.setattr(compute.ctypes, "CDLL", lambda name: pytest.fail("a library was asked"))
+    compute.keep_freed_memory()
 
 
 def test_sampling_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from diffusion_lab.cli.commands.report import main
+from diffusion_lab.reports.comparison.cells import next_hour_words
 from diffusion_lab.reports.comparison.labels import group_runs
-from diffusion_lab.reports.comparison.more_hours import next_hour_words
 from diffusion_lab.reports.comparison.question import Question
 from diffusion_lab.reports.comparison.rows import tabulate
 from diffusion_lab.runs.find import read_runs

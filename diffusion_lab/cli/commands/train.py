@@ -97,7 +97,7 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
 
     from diffusion_lab.cli.bfloat16 import faster_bfloat16, slow_bfloat16
     from diffusion_lab.cli.build import build_run
-    from diffusion_lab.cli.freed_memory import keep_freed_memory
+    from diffusion_lab.cli.compute import keep_freed_memory
     from diffusion_lab.cli.init_from import load_start, source_of, with_start
     from diffusion_lab.cli.metric_files import with_metrics
     from diffusion_lab.cli.own_run import own_parts

@@ -15,8 +15,8 @@ from omegaconf import DictConfig, open_dict
 
 from diffusion_lab.cli.build import build_run
 from diffusion_lab.cli.commands.train import facts
+from diffusion_lab.cli.compute import keep_freed_memory
 from diffusion_lab.cli.cost.counts import HALF, call_on_zeros
-from diffusion_lab.cli.freed_memory import keep_freed_memory
 from diffusion_lab.cli.processes import on_cpu, world_size
 
 WARM_UP = 2  # optimizer steps before the clock starts

@@ -29,9 +29,9 @@ import numpy as np
 from PIL import __version__ as pillow
 from PIL import features
 
+from diffusion_lab.cache_folder import one_at_a_time
 from diffusion_lab.files import parse, replacing
 from diffusion_lab.files_inside import regular
-from diffusion_lab.taking_turns import one_at_a_time
 
 log = logging.getLogger(__name__)
 FORMAT = 1  # of the file

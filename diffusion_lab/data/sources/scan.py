@@ -22,10 +22,10 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from PIL import Image
 
+from diffusion_lab.cache_folder import one_at_a_time
 from diffusion_lab.data.sources.walk import find_images
 from diffusion_lab.files import write_whole
 from diffusion_lab.progress import progress
-from diffusion_lab.taking_turns import one_at_a_time
 
 log = logging.getLogger(__name__)
 Item = TypeVar("Item")

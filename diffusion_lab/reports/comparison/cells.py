@@ -12,10 +12,10 @@ from diffusion_lab.reports.comparison.copying import copying_notes
 from diffusion_lab.reports.comparison.effects import effect_text, minus
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.comparison.metrics import VAL_LOSS, with_arrow
-from diffusion_lab.reports.comparison.more_hours import next_hour_words
 from diffusion_lab.reports.comparison.question import Question
 from diffusion_lab.reports.comparison.rows import Row, Table, tabulate
 from diffusion_lab.reports.comparison.sentences import cautions, legend, of_other_hours, unnamed_difference_sentences
+from diffusion_lab.runs.pilot import what_next
 from diffusion_lab.runs.run import status_words
 from diffusion_lab.verdicts import Verdict
 
@@ -192,3 +192,14 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def next_hour_words(table: Table) -> str:
+    """The sentences of `planning.NextHour` for the rows that were decided together; "" if the runs do not tell."""
+    rows = [
+        [run for run in row.group.done if run.seed in end]
+        for row, end in zip(table.rows, table.evidence.end, strict=True)
+        if row.is_baseline or row.verdict is not None
+    ]
+    found = what_next(rows, table.metric, table.estimand) if table.scale == "ratio" else None
+    return str(found) if found else ""
