@@ -27,6 +27,7 @@ from benchmarks.paired import Ratio, interleaved, ratio
 from benchmarks.table import Line, at_least, at_most, bfloat16_line
 from diffusion_lab.data import Digits
 from diffusion_lab.metrics import ClassifierFeatures, FeatureExtractor, InceptionFeatures, extract, frechet_distance
+from diffusion_lab.metrics.features import images_per_call
 
 IMAGES, ROUNDS, NOISE = 64, 2, (5, 20, 60)
 
@@ -93,7 +94,9 @@ def _extractors(path: Path) -> tuple[nn.Module, FeatureExtractor]:
 def _in_bf16(extractor: FeatureExtractor, images: Tensor) -> Tensor:
     """Features (n,D) with every layer of the network under autocast, which the extractor would turn off."""
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
-        parts = [extractor._network[0](part)[0].float() for part in images.split(extractor.batch_size)]
+        parts = [
+            extractor._network[0](part)[0].float() for part in images.split(images_per_call(extractor, images.device))
+        ]
     return torch.cat(parts).clone()
 
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from diffusion_lab.arguments import ReadPath, check_integer
-from diffusion_lab.metrics.features import FeatureExtractor
+from diffusion_lab.metrics.features import FeatureExtractor, check_call
 
 FILE = "dinov2_vitl14_pretrain.pth"
 PATCH, SIZE = 14, 224  # pixels along a side of a patch and of the network's input
@@ -39,7 +39,8 @@ class DINOv2Features(FeatureExtractor):
         width: D, features of a token; 1024 for ViT-L/14, 768 for B, 384 for S.
         depth: number of blocks; 24 for L, 12 for B and S.
         heads: number of attention heads; 16 for L, 12 for B, 6 for S.
-        batch_size: images of one network call; more suit a GPU, and change features by rounding alone.
+        batch_size: images of one network call; null: 16 on a CPU, up to 256 on a GPU by its free memory. It changes
+            features by rounding alone.
 
     Raises:
         ValueError: an argument out of range.
@@ -51,6 +52,7 @@ class DINOv2Features(FeatureExtractor):
     channels = 3
     has_classes = False
     preprocessing = "bicubic to 224x224 as Pillow, bytes, ImageNet mean and deviation; position table as dinov2"
+    on_cpu = 16
 
     def __init__(
         self,
@@ -58,14 +60,15 @@ class DINOv2Features(FeatureExtractor):
         width: int = LARGE[0],
         depth: int = LARGE[1],
         heads: int = LARGE[2],
-        batch_size: int = 16,
+        batch_size: int | None = None,
     ) -> None:
         super().__init__()
         for name, value in (("width", width), ("depth", depth), ("heads", heads)):
             check_integer(name, value, 1, "leave it out for ViT-L/14")
         if width % heads:
             raise ValueError(f"heads={heads} must divide width={width}; DINOv2 has width / 64 heads")
-        self.batch_size = check_integer("batch_size", batch_size, 1, "use 16")
+        self.batch_size = check_call(batch_size)
+        self.image_bytes = 16 * 1024 * width  # tensors of S/14 take 5.1 MiB of these 6
         self.path, self.feature_dim, self.depth, self.heads = weights, width, depth, heads
         self.name = "dinov2" if (width, depth, heads) == LARGE else f"dinov2_{width}x{depth}"
         self._checked: tuple[Path, int, int] | None = None

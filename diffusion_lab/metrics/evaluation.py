@@ -69,7 +69,9 @@ class Evaluation:
         num_samples: N generated images; 0 for none. fid needs at least twice the dimensions of the extractor's
             features: 128 on digits and fashion_mnist14 and with a data set's own features, 256 on fashion_mnist, 4096
             with Inception.
-        batch_size: samples at a time, on each process; does not change the latents.
+        batch_size: images at a time in the model that is evaluated, on each process: samples, and test images of its
+            losses. It does not change the latents. The extractor of features has its own,
+            `dataset.features.batch_size`.
         seed: null: the latents, and all other random numbers of a metric, are a function of the run's seed and the
             sample's number, so they are equal for all methods with that seed and different between seeds; grids of
             samples have one set for all runs. A number >= 0: the latents of that seed for all runs. An interval over

@@ -32,6 +32,8 @@ from diffusion_lab.files import file_sha256
 from diffusion_lab.progress import progress as shown
 
 WEIGHTS = Path(__file__).parent / "weights"
+MIB = 2**20
+MOST = 256  # images of one call on a GPU, which more would not make faster
 
 
 class Features(NamedTuple):
@@ -55,7 +57,9 @@ class FeatureExtractor(nn.Module, ABC):
         has_classes: whether it has class scores; without them the logits are (N,0).
         data_classes: whether its classes are those of the data set, so that metrics of classes are left out where the
             data set has none, as where there is no extractor; else they are refused.
-        batch_size: images of one network call; on a CPU 64 is fastest for a small network and 16 for a large one.
+        batch_size: images of one network call; None: what `images_per_call` says.
+        on_cpu: images of one call on a CPU; 64 is fastest for a small network and 16 for a large one.
+        image_bytes: memory that an image takes in a call, in bytes, at most; None: not known.
     """
 
     name: str
@@ -65,7 +69,9 @@ class FeatureExtractor(nn.Module, ABC):
     preprocessing: str
     has_classes: bool = True
     data_classes: bool = False
-    batch_size: int = 64
+    batch_size: int | None = None
+    on_cpu: int = 64
+    image_bytes: int | None = None
 
     @abstractmethod
     def weights_file(self) -> Path:
@@ -118,7 +124,10 @@ class FeatureExtractor(nn.Module, ABC):
         Raises:
             ValueError: another dtype (a float image in [0, 1] would be black), number of channels or size.
         """
-        outputs = self._parts(images, self._network[0])
+        return self._features(images, images_per_call(self, images.device))
+
+    def _features(self, images: Tensor, size: int) -> Features:
+        outputs = self._parts(images, self._network[0], size)
         # Copies, which are ordinary tensors outside inference mode.
         features, logits = (torch.cat(parts).float() for parts in zip(*outputs, strict=True))
         return Features(features, logits)
@@ -126,16 +135,21 @@ class FeatureExtractor(nn.Module, ABC):
     def maps(self, images: Tensor) -> Tensor | None:
         """Features by place: (N,C,H,W) uint8 -> (N,D,h,w) float32; None if the network has no method `maps`."""
         maps = getattr(self._network[0], "maps", None)
-        return None if maps is None else torch.cat(self._parts(images, maps)).float()
+        return None if maps is None else torch.cat(self._parts(images, maps, self._steady)).float()
 
     def by_place(self, x0: Tensor) -> Tensor:
         """Features of images in [-1, 1] as models are trained on: (b,C,H,W) -> (b,D,h,w), or (b,D,1,1) of a network
         without a method `maps`."""
         images = to_uint8(x0)
         found = self.maps(images)
-        return self(images).features[..., None, None] if found is None else found
+        return self._features(images, self._steady).features[..., None, None] if found is None else found
 
-    def _parts(self, images: Tensor, function: Callable[[Tensor], Any]) -> list[Any]:
+    @property
+    def _steady(self) -> int:
+        """Images of one call in training, which is no function of the free memory."""
+        return self.batch_size or self.on_cpu
+
+    def _parts(self, images: Tensor, function: Callable[[Tensor], Any], size: int) -> list[Any]:
         """Of each part of the images."""
         if images.dtype != torch.uint8 or images.ndim != 4 or not self.takes(tuple(images.shape[1:])):
             wanted = ",".join(map(str, ("N", *self.input_shape)))
@@ -146,7 +160,31 @@ class FeatureExtractor(nn.Module, ABC):
         # Training may run in bfloat16; features of that precision would shift every distance.
         with torch.autocast(images.device.type, enabled=False), torch.inference_mode():
             self._network[0].to(images.device)
-            return [function(part) for part in images.split(self.batch_size)]
+            return [function(part) for part in images.split(size)]
+
+
+def check_call(batch_size: int | None) -> int | None:
+    """The argument `batch_size` of an extractor.
+
+    Raises:
+        ValueError: it is neither None nor at least 1.
+    """
+    return None if batch_size is None else check_integer("batch_size", batch_size, 1, "use null for the device's own")
+
+
+def images_per_call(extractor: FeatureExtractor, device: torch.device | str) -> int:
+    """Images of one network call of an evaluation.
+
+    The extractor's `batch_size` if it has one; on a CPU, or where `image_bytes` is not known, `on_cpu`; on a GPU the
+    largest power of two up to `MOST` for which a quarter of the free memory is enough, but at least `on_cpu`. Free is
+    also what PyTorch holds in reserve. The number changes features by rounding alone.
+    """
+    device = torch.device(device)
+    if extractor.batch_size is not None or device.type != "cuda" or extractor.image_bytes is None:
+        return extractor.batch_size or extractor.on_cpu
+    free = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    room = min(MOST, free // 4 // extractor.image_bytes)
+    return max(extractor.on_cpu, 1 << room.bit_length() - 1 if room else 0)
 
 
 class ClassifierFeatures(FeatureExtractor):
@@ -157,17 +195,19 @@ class ClassifierFeatures(FeatureExtractor):
     Args:
         weights: name of a file in the package's weights folder: "digits" (1x8x8, D=64), "fashion_mnist" (1x28x28,
             D=128) or "fashion_mnist14" (1x14x14, D=64).
-        batch_size: images of one network call; more suit a GPU, and change features by rounding alone.
+        batch_size: images of one network call; null: 64 on a CPU, up to 256 on a GPU by its free memory. It changes
+            features by rounding alone.
 
     Raises:
         ValueError: there are no such weights, or batch_size < 1.
     """
 
     preprocessing = "x/127.5 - 1"
+    image_bytes = 4 * MIB
 
-    def __init__(self, weights: str, batch_size: int = 64) -> None:
+    def __init__(self, weights: str, batch_size: int | None = None) -> None:
         super().__init__()
-        self.batch_size = check_integer("batch_size", batch_size, 1, "use 64")
+        self.batch_size = check_call(batch_size)
         card = WEIGHTS / f"{weights}.json"
         if not card.is_file():
             known = ", ".join(sorted(path.stem for path in WEIGHTS.glob("*.json")))
@@ -208,14 +248,14 @@ def extract(
     Args:
         extractor: the extractor.
         images: (N,C,H,W) uint8.
-        batch_size: images at a time; None: as many as the extractor takes.
+        batch_size: images at a time; None: those of one network call.
         device: device of the network.
         progress: whether to show it.
 
     Returns:
         features (N,D) and logits (N,K), float32 on the CPU.
     """
-    parts = images.split(batch_size or extractor.batch_size)
+    parts = images.split(batch_size or images_per_call(extractor, device))
     batches = list(features_of(extractor, parts, len(images), device, progress))
     return Features(*(torch.cat(parts).cpu() for parts in zip(*batches, strict=True)))
 

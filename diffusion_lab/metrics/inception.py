@@ -13,9 +13,9 @@ import torch
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from diffusion_lab.arguments import ReadPath, check_integer
+from diffusion_lab.arguments import ReadPath
 from diffusion_lab.files import file_sha256
-from diffusion_lab.metrics.features import FeatureExtractor
+from diffusion_lab.metrics.features import MIB, FeatureExtractor, check_call
 
 FILE = "weights-inception-2015-12-05-6726825d.pth"
 SHA256_PREFIX = "6726825d"
@@ -27,7 +27,8 @@ class InceptionFeatures(FeatureExtractor):
     Args:
         weights: path of weights-inception-2015-12-05-6726825d.pth; None: the file of that name in torch hub's folder of
             checkpoints.
-        batch_size: images of one network call; more suit a GPU, and change features by rounding alone.
+        batch_size: images of one network call; null: 16 on a CPU, up to 256 on a GPU by its free memory. It changes
+            features by rounding alone.
 
     `check()` raises FileNotFoundError if there is no such file and ValueError if its sha256 is wrong.
     """
@@ -36,10 +37,12 @@ class InceptionFeatures(FeatureExtractor):
     feature_dim = 2048
     channels = 3
     preprocessing = "TensorFlow 1 bilinear to 299x299, (x - 128)/128"
+    on_cpu = 16
+    image_bytes = 16 * MIB  # its tensors take 8.3 MiB at most; the rest is for the convolutions' own
 
-    def __init__(self, weights: ReadPath | None = None, batch_size: int = 16) -> None:
+    def __init__(self, weights: ReadPath | None = None, batch_size: int | None = None) -> None:
         super().__init__()
-        self.path, self.batch_size = weights, check_integer("batch_size", batch_size, 1, "use 16")
+        self.path, self.batch_size = weights, check_call(batch_size)
 
     def weights_file(self) -> Path:
         path = Path(self.path).expanduser() if self.path else Path(torch.hub.get_dir()) / "checkpoints" / FILE

@@ -55,7 +55,7 @@ class Model(NamedTuple):
         solver: how samples are made.
         data: the images that it was trained on and their conditions.
         device: device of the computation.
-        batch_size: images at a time on this process.
+        batch_size: images at a time in the denoiser, on this process.
         latents: seed of the samples' latents, and the rule that gives it, which belongs into a protocol.
         ema_decay: decay or name of the average that the weights are, None for raw weights.
         progress: whether to show it.

@@ -19,12 +19,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from diffusion_lab.arguments import ReadPath, check_integer
+from diffusion_lab.arguments import ReadPath
 from diffusion_lab.cache_folder import cache_folder, one_at_a_time
 from diffusion_lab.data import ImageDataModule, ImageSource
 from diffusion_lab.distributed import broadcast_, rank
 from diffusion_lab.files import replacing
-from diffusion_lab.metrics.features import FeatureExtractor, SmallClassifier
+from diffusion_lab.metrics.features import MIB, FeatureExtractor, SmallClassifier, check_call
 from diffusion_lab.metrics.learn_features import DIMS, FORMAT, LARGEST, alone, at_most, dim_for, learn, new_network
 from diffusion_lab.progress import progress
 from diffusion_lab.streams import Streams
@@ -45,7 +45,8 @@ class OwnFeatures(FeatureExtractor):
         weights: file that another machine has in `features` in its folder of caches, to measure by the same network,
             because the rounding of another processor gives another one; null: this machine's, which is trained if it is
             not there.
-        batch_size: images of one network call; more suit a GPU, and change features by rounding alone.
+        batch_size: images of one network call; null: 64 on a CPU, up to 256 on a GPU by its free memory. It changes
+            features by rounding alone.
 
     Raises:
         ValueError: batch_size < 1; from `check`, fewer than 64 training images, or no weights of them in the file.
@@ -54,10 +55,11 @@ class OwnFeatures(FeatureExtractor):
     name = "own"
     preprocessing = f"means over pixels to at most {LARGEST}x{LARGEST}, x/127.5 - 1"
     data_classes = True
+    image_bytes = 4 * MIB
 
-    def __init__(self, weights: ReadPath | None = None, batch_size: int = 64) -> None:
+    def __init__(self, weights: ReadPath | None = None, batch_size: int | None = None) -> None:
         super().__init__()
-        self.path, self.batch_size = weights, check_integer("batch_size", batch_size, 1, "use 64")
+        self.path, self.batch_size = weights, check_call(batch_size)
         self._data: ImageDataModule | None = None
 
     def of_data(self, data: ImageDataModule) -> None:

@@ -24,10 +24,11 @@ from torch import Tensor
 from diffusion_lab.cache_folder import cache_folder
 from diffusion_lab.data import ImageSet
 from diffusion_lab.files import file_sha256, replacing
-from diffusion_lab.metrics.features import FeatureExtractor, features_of
+from diffusion_lab.metrics.features import FeatureExtractor, features_of, images_per_call
 from diffusion_lab.metrics.generated import Moments, Statistics
 
 FORMAT = 2  # version of the computation, not of the file; raise it when the numbers change
+READ = 64  # images that are read at a time, at least
 TOLERANCE = 1e-6  # of the largest variance: rounding of a covariance that was summed in float32
 
 
@@ -88,7 +89,7 @@ def reference_statistics(
         split: "train" or "test".
         subset: m, number of features to keep for precision, recall and the kernel distance.
         folder: folder of the file, or None for `cache_folder()`/reference.
-        batch_size: images at a time; None: 64, or as many as the extractor takes if those are more.
+        batch_size: images that are read at a time; None: `READ`, or those of one network call if they are more.
         device, progress: as in `extract`.
 
     Raises:
@@ -99,7 +100,7 @@ def reference_statistics(
     path = folder / f"{dataset}-{split}-{extractor.name}-{_digest(metadata)}.npz"
     if cached := load(path, metadata):
         return cached
-    size = batch_size or max(64, extractor.batch_size)
+    size = batch_size or _read_at_once(extractor, device)
     batches = (images.take(ids) for ids in torch.arange(len(images)).split(size))
     count = metadata["subset"]
     kept = torch.arange(count) * len(images) // max(count, 1)
@@ -131,11 +132,15 @@ def features_of_some(
     path = cache_folder() / "reference" / f"{dataset}-{split}-{extractor.name}-{_digest(metadata)}.npz"
     if cached := _arrays(path, metadata, "features"):
         return torch.from_numpy(cached[0])
-    batches = (images.take(part) for part in ids.split(max(64, extractor.batch_size)))
+    batches = (images.take(part) for part in ids.split(_read_at_once(extractor, device)))
     parts = features_of(extractor, batches, len(ids), device, progress)
     features = torch.cat([part.features.cpu() for part in parts])
     save(path, metadata, {"features": features.numpy()})
     return features
+
+
+def _read_at_once(extractor: FeatureExtractor, device: torch.device | str) -> int:
+    return max(READ, images_per_call(extractor, device))
 
 
 def save(path: Path, metadata: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:

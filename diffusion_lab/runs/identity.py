@@ -42,6 +42,7 @@ WITHOUT_EFFECT = (
     "dataset.source.cache_gb",
     "dataset.source.images.cache_gb",
     "dataset.features.batch_size",
+    "auxiliary.repa.encoder.batch_size",
     "images_per_device",
     "accumulate",
     "dataset.accumulate",

@@ -21,8 +21,9 @@ from diffusion_lab.runs.identity import WITHOUT_EFFECT, effective, same_method
 from diffusion_lab.runs.run import Run
 from tests.analyses.models import Constant, source, trained
 
-# Key -> the data set that has it, where the default has not.
-OF_DATASETS = {
+# Key -> the option that has it, where the default has not.
+OF_OPTIONS = {
+    "auxiliary.repa.encoder.batch_size": "auxiliary=repa",
     "dataset.source.cache_gb": "dataset=image_folder",
     "dataset.source.images.cache_gb": "dataset=celebahq256_latent",
 }
@@ -68,14 +69,14 @@ def in_one_group(runs: list[Run]) -> dict[str, bool]:
 
 @pytest.mark.parametrize("key", WITHOUT_EFFECT)
 def test_a_key_without_effect_makes_no_other_method(composed: Any, key: str) -> None:
-    cfg = composed(*filter(None, [OF_DATASETS.get(key)]))
+    cfg = composed(*filter(None, [OF_OPTIONS.get(key)]))
     runs = [recorded(cfg, Path("r/m-s0")), recorded(changed(cfg, key), Path("r/m-s1"))]
     assert all(in_one_group(runs).values()), in_one_group(runs)
 
 
 def test_the_keys_without_effect_are_keys(composed: Any) -> None:
     """A key in the list that nothing has would hide that another one counts."""
-    every = set().union(*(_places(plain(composed(*words))) for words in [[], *([one] for one in OF_DATASETS.values())]))
+    every = set().union(*(_places(plain(composed(*words))) for words in [[], *([one] for one in OF_OPTIONS.values())]))
     every |= {"hydra", *(f"trainer.{name}" for name in signature(Trainer).parameters)}
     # By the program, by a sweep with pruning, and by somebody who types it for the images of latents.
     added = {"dataset.accumulate", "callbacks.pruning", "dataset.source.images.cache_gb"}

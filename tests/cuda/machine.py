@@ -139,6 +139,7 @@ def paper_machine(values: bool = True, mixed: bool = False) -> Iterator[PaperGPU
         "get_device_capability": lambda *_: (9, 0),
         "get_device_name": lambda *_: "a GPU on paper",
         "max_memory_allocated": lambda *_: 0,
+        "mem_get_info": lambda *_: (80 << 30, 80 << 30),
         "synchronize": lambda *_: gpu.note("torch.cuda.synchronize"),
         "empty_cache": lambda: None,
         "is_bf16_supported": lambda *_, **__: True,

@@ -12,7 +12,7 @@ from diffusion_lab.data.sources.fashion_mnist import DEBIAN_FOLDER
 from diffusion_lab.metrics import ClassifierFeatures, DINOv2Features, InceptionFeatures, extract
 from diffusion_lab.metrics import features as features_module
 from diffusion_lab.metrics import inception as inception_module
-from diffusion_lab.metrics.features import WEIGHTS
+from diffusion_lab.metrics.features import WEIGHTS, images_per_call
 from tests.metrics.named import named
 
 SOURCES = {"digits": (Digits, 0.98)}
@@ -71,6 +71,19 @@ def test_a_network_call_has_batch_size_images(digits, batch_size, calls):
     extractor._network[0].register_forward_pre_hook(lambda _, args: seen.append(len(args[0])))
     found = extractor(images)
     assert seen == calls and torch.allclose(found.features, digits.features(images).features, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("gib", "calls"), [(80, 256), (16, 256), (15.9, 128), (1, 16), (0, 16)]
+)  # of 16 MiB per image a quarter
+def test_on_a_gpu_a_call_follows_the_free_memory(gib, calls, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (int(gib * 2**30), 80 * 2**30))
+    large = DINOv2Features("none.pth")
+    assert images_per_call(large, "cuda") == images_per_call(InceptionFeatures("none.pth"), "cuda") == calls
+    assert images_per_call(large, "cpu") == 16 and images_per_call(ClassifierFeatures("digits"), "cpu") == 64
+    assert images_per_call(DINOv2Features("none.pth", batch_size=7), "cuda") == 7
+    large.image_bytes = None  # as in a class of a user's own
+    assert images_per_call(large, "cuda") == 16
 
 
 def test_batch_size_is_checked():
