@@ -27,6 +27,7 @@ from diffusion_lab.data.source import ImageSet, ImageSource
 from diffusion_lab.failure import MissingData
 from diffusion_lab.runs.data_record import DataRecord
 from diffusion_lab.streams import Streams
+from diffusion_lab.workers import usual_workers
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +47,11 @@ class ImageDataModule(LightningDataModule):
         label_dropout: probability in [0, 1) that a training image's label is dropped, as guidance needs it; 0.1 for
             solver=guided.
         task: what is generated, see `Conditions`.
-        num_workers: processes that load batches. 0 is fastest for images in memory; where they are decoded for every
-            batch, a process decodes about 200 photographs of ImageNet in a second.
+        num_workers: processes that load batches, for each training process; they change no bit of a batch. null: none
+            for images in memory, where they lose; for images that are decoded for every batch, of which a process
+            decodes about 200 photographs of ImageNet in a second, one for each of its cores but one, at most 8. Its
+            cores are those that it may use, divided by the jobs of a sweep at a time and the training processes of a
+            machine; on SLURM those of its task.
         val_images: number of images of the test split for validation, >= 1; None: all.
         seed: seed of the order and the flips.
         features: the feature extractor that metrics of generated images need, or None.
@@ -67,7 +71,7 @@ class ImageDataModule(LightningDataModule):
         conditional: bool = False,
         label_dropout: float = 0.0,
         task: Task | None = None,
-        num_workers: int = 0,
+        num_workers: int | None = None,
         val_images: int | None = None,
         seed: int = 0,
         features: Any = None,
@@ -75,7 +79,8 @@ class ImageDataModule(LightningDataModule):
     ) -> None:
         super().__init__()
         check_batch_size(batch_size, 1, accumulate)
-        check_integer("num_workers", num_workers, 0, "use 0 for images in memory")
+        if num_workers is not None:
+            check_integer("num_workers", num_workers, 0, "use 0 for images in memory")
         if val_images is not None:
             check_integer("val_images", val_images, 1, "use null for all test images")
         self.source = source
@@ -199,7 +204,10 @@ class ImageDataModule(LightningDataModule):
         )
         on_cuda = trainer is not None and trainer.strategy.root_device.type == "cuda"
         rows = TrainingRows(images, self.conditions.conditional)
-        return training_loader(rows, self.order, self.num_workers, pin_memory=on_cuda)
+        workers = self.num_workers
+        if workers is None:
+            workers = usual_workers(trainer.num_devices if trainer else 1) if images.decodes else 0
+        return training_loader(rows, self.order, workers, pin_memory=on_cuda)
 
     def val_dataloader(self) -> ValBatches:
         """The validation images for Lightning's own validation; `callbacks.Validation` reads them without it."""

@@ -31,9 +31,11 @@ class ImageSet(ABC):
 
     Attributes:
         labels: (N,) int64, or None when the images have no classes.
+        decodes: whether `take` decodes images, so that processes that load batches save time.
     """
 
     labels: Tensor | None
+    decodes: bool = False
 
     @abstractmethod
     def __len__(self) -> int:

@@ -11,6 +11,7 @@ its files can be read here. Nothing is unpickled, so a .pkl file is refused.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -23,6 +24,7 @@ from torch import Tensor
 
 from diffusion_lab.cache_folder import cache_folder
 from diffusion_lab.data import ImageSet
+from diffusion_lab.distributed import is_distributed, rank, sum_, world_size
 from diffusion_lab.files import file_sha256, replacing
 from diffusion_lab.metrics.features import FeatureExtractor, features_of, images_per_call
 from diffusion_lab.metrics.generated import Moments, Statistics
@@ -82,6 +84,10 @@ def reference_statistics(
 ) -> Reference:
     """Statistics of a split, from the cache if available. Only `subset` features are kept in memory.
 
+    With several ranks all must call it: each computes the features of a share of the images, whole batches of those
+    that one process would read, so the features are the same, and the float64 sums are added up. Mean and covariance
+    differ from those of one process by the order of that addition: less than 1e-14 of the largest.
+
     Args:
         images: the whole split, N images in uint8.
         extractor: the feature extractor.
@@ -98,22 +104,51 @@ def reference_statistics(
     metadata = describe(images, extractor, dataset, split, subset, device)
     folder = cache_folder() / "reference" if folder is None else folder
     path = folder / f"{dataset}-{split}-{extractor.name}-{_digest(metadata)}.npz"
-    if cached := load(path, metadata):
+    cached = load(path, metadata)
+    if _on_all_ranks(cached is not None, device) and cached:
         return cached
-    size = batch_size or _read_at_once(extractor, device)
-    batches = (images.take(ids) for ids in torch.arange(len(images)).split(size))
     count = metadata["subset"]
     kept = torch.arange(count) * len(images) // max(count, 1)
-    moments, points, start = Moments(extractor.feature_dim, device), [], 0
-    for features, _ in features_of(extractor, batches, len(images), device, progress):
+    moments, points = Moments(extractor.feature_dim, device), torch.zeros(count, extractor.feature_dim)
+    for rows, features in _share(images, torch.arange(len(images)), extractor, batch_size, device, progress):
         moments.update(features)
-        here = kept[(kept >= start) & (kept < start + len(features))] - start
-        points.append(features.cpu()[here])
-        start += len(features)
+        here = (kept >= rows.start) & (kept < rows.stop)
+        points[here] = features.cpu()[kept[here] - rows.start]
+    sum_(moments.sums)
     mean, covariance = moments.statistics()
-    result = Reference(metadata, Statistics(mean, covariance), torch.cat(points))
+    result = Reference(metadata, Statistics(mean, covariance), _added(points, device))
     save(path, metadata, {"mu": mean, "sigma": covariance, "features": result.features.numpy()})
     return result
+
+
+def _share(
+    images: ImageSet,
+    ids: Tensor,
+    extractor: FeatureExtractor,
+    batch_size: int | None,
+    device: torch.device | str,
+    progress: bool,
+) -> Iterator[tuple[range, Tensor]]:
+    """This rank's features (b,D) of the images `ids` (n,), with the places of their numbers in `ids`: the r-th part of
+    all batches, as many on each rank but the last ones."""
+    size = batch_size or max(READ, images_per_call(extractor, device))
+    each = -(-len(ids) // (size * world_size())) * size
+    done = min(rank() * each, len(ids))
+    mine = ids[done : done + each]
+    batches = (images.take(part) for part in mine.split(size)) if len(mine) else ()
+    for features, _ in features_of(extractor, batches, len(mine), device, progress):
+        yield range(done, done + len(features)), features
+        done += len(features)
+
+
+def _on_all_ranks(found: bool, device: torch.device | str) -> bool:
+    """Whether all ranks have found it, in folders of caches that may be their own."""
+    return int(sum_(torch.tensor(int(found), device=device))) == world_size() if is_distributed() else found
+
+
+def _added(rows: Tensor, device: torch.device | str) -> Tensor:
+    """Rows on the CPU, each of one rank and zeros on the others, on all of them; NCCL cannot add CPU tensors."""
+    return sum_(rows.to(device)).cpu() if is_distributed() else rows
 
 
 def features_of_some(
@@ -130,17 +165,15 @@ def features_of_some(
     chosen = sha256(ids.numpy().tobytes()).hexdigest()[:12]
     metadata = describe(images, extractor, dataset, split, len(ids), device) | {"ids": chosen}
     path = cache_folder() / "reference" / f"{dataset}-{split}-{extractor.name}-{_digest(metadata)}.npz"
-    if cached := _arrays(path, metadata, "features"):
+    cached = _arrays(path, metadata, "features")
+    if _on_all_ranks(cached is not None, device) and cached:
         return torch.from_numpy(cached[0])
-    batches = (images.take(part) for part in ids.split(_read_at_once(extractor, device)))
-    parts = features_of(extractor, batches, len(ids), device, progress)
-    features = torch.cat([part.features.cpu() for part in parts])
+    features = torch.zeros(len(ids), extractor.feature_dim)
+    for rows, found in _share(images, ids, extractor, None, device, progress):
+        features[rows.start : rows.stop] = found.cpu()
+    features = _added(features, device)
     save(path, metadata, {"features": features.numpy()})
     return features
-
-
-def _read_at_once(extractor: FeatureExtractor, device: torch.device | str) -> int:
-    return max(READ, images_per_call(extractor, device))
 
 
 def save(path: Path, metadata: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:

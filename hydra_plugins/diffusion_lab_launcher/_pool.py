@@ -16,6 +16,7 @@ from hydra.types import HydraContext, TaskFunction
 from diffusion_lab.cli.errors import EXIT_LOCKED
 from diffusion_lab.held_folder import is_elsewhere
 from diffusion_lab.runs.record import as_error, read_result, result_stamp, write_failure
+from diffusion_lab.workers import JOBS
 from hydra_plugins.diffusion_lab_launcher._child import (
     RANK_VARIABLES,
     Child,
@@ -110,7 +111,7 @@ class Pool:
 
     def _launch(self, job: Job, slot: int) -> _Running:
         environment = {key: value for key, value in os.environ.items() if key not in RANK_VARIABLES}
-        environment["OMP_NUM_THREADS"] = str(self.threads)
+        environment |= {"OMP_NUM_THREADS": str(self.threads), JOBS: str(self.n_jobs)}
         if self.gpus is not None:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(gpu) for gpu in self.gpus[slot :: self.n_jobs])
         before = result_stamp(job.folder)

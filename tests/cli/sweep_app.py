@@ -18,7 +18,9 @@ from diffusion_lab.cli.config import conf_dir, register_resolvers
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, JobsFailed, StoppedBySignal
 from diffusion_lab.cli.hydra_version import behaviour
 from diffusion_lab.runs.folder import RunLocked
+from diffusion_lab.workers import JOBS
 
+ENVIRONMENT = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "LOCAL_RANK", JOBS)
 CONF = """
 defaults:
   - _self_
@@ -55,7 +57,7 @@ class App:
             "dir": HydraConfig.get().run.dir,
             "typed": self.typed,
             "checked": self.checked,
-            "env": {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "LOCAL_RANK")},
+            "env": {name: os.environ.get(name) for name in ENVIRONMENT},
             "leader": os.getpgid(0) == os.getsid(0) == os.getpid(),
         }
         with (folder / "calls.jsonl").open("a") as file:

@@ -18,6 +18,7 @@ from omegaconf import OmegaConf, open_dict
 from diffusion_lab.cli.checks.machine import optimizer_states
 from diffusion_lab.cli.config import compose_train, conf_dir, register_resolvers
 from diffusion_lab.cli.hydra_version import initialized
+from diffusion_lab.workers import JOBS
 from hydra_plugins.diffusion_lab_launcher import _child
 from hydra_plugins.diffusion_lab_launcher._child import command, needs_command, starts_processes
 from hydra_plugins.diffusion_lab_launcher._jobs import Job
@@ -97,6 +98,7 @@ def test_a_job_is_a_run_of_its_own(sweep, tmp_path: Path) -> None:
     assert {call["env"]["LOCAL_RANK"] for call in seen} == {None}
     assert {call["env"]["CUDA_VISIBLE_DEVICES"] for call in seen} == {"3,7", "5"}
     assert {call["env"]["OMP_NUM_THREADS"] for call in seen} == {"1"}
+    assert {call["env"][JOBS] for call in seen} == {"2"}  # who share the cores
     for path, call in zip(jobs(tmp_path).values(), seen, strict=True):
         assert call["dir"] == str(path.relative_to(tmp_path))  # what Lightning hands to processes of its own
         assert call["typed"][0] == "train" and f"hydra.run.dir='{call['dir']}'" in call["typed"]

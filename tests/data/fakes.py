@@ -41,7 +41,7 @@ def numbered(n: int = 40) -> Tensor:
 
 def trainer(rank: int = 0, world_size: int = 1, step: int = 0) -> SimpleNamespace:
     strategy = SimpleNamespace(root_device=torch.device("cpu"))
-    return SimpleNamespace(global_rank=rank, world_size=world_size, global_step=step, strategy=strategy)
+    return SimpleNamespace(global_rank=rank, world_size=world_size, global_step=step, strategy=strategy, num_devices=1)
 
 
 def first_batches(data: ImageDataModule, count: int) -> list[dict[str, Tensor]]:

@@ -1,17 +1,20 @@
 """The cache of reference statistics: right, fast the second time, and never of something else."""
 
 import json
+import multiprocessing
+import os
 import weakref
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
 from diffusion_lab.data import ArrayImages
 from diffusion_lab.metrics import extract, reference_statistics
 from diffusion_lab.metrics import reference as reference_module
 from diffusion_lab.metrics.features import features_of
-from diffusion_lab.metrics.reference import describe, load
+from diffusion_lab.metrics.reference import describe, features_of_some, load
 
 
 @pytest.fixture
@@ -136,3 +139,52 @@ def test_load_names_every_difference(images, digits, tmp_path):
     found = reference_statistics(images, digits.features, "digits", "train", folder=tmp_path)
     with pytest.raises(ValueError, match="images is 300 and must be 4, split is train and must be test; delete it"):
         load(only_file(tmp_path), found.metadata | {"split": "test", "images": 4})
+
+
+class Counted(ArrayImages):
+    """Counts the images that are taken."""
+
+    taken = 0
+
+    def take(self, ids):
+        self.taken += len(ids)
+        return super().take(ids)
+
+
+def all_found(images, extractor, folder):
+    """Mean, covariance, points, and features of every second image; and how many images were taken for them."""
+    os.environ["DIFFUSION_LAB_CACHE"] = str(folder)
+    counted, ids = Counted(images), torch.arange(0, len(images), 2)
+    found = reference_statistics(counted, extractor, "digits", "train", 100)
+    some = features_of_some(counted, ids, extractor, "digits", "train")
+    return counted.taken, [*found.statistics, found.features.numpy(), some.numpy()]
+
+
+def of_a_rank(rank, folder, images, extractor, queue):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    queue.put((rank, *all_found(images, extractor, folder / "alone" if rank else folder)))
+    dist.destroy_process_group()
+
+
+def test_two_processes_share_the_images(images, digits, tmp_path, monkeypatch):
+    """Of five batches of 64, and of three; although one of them finds the statistics in a cache of its own."""
+    monkeypatch.setenv("DIFFUSION_LAB_CACHE", "")
+    taken, alone = all_found(images.images, digits.features, tmp_path / "alone")
+    assert taken == 300 + 150 + 2  # and the first image, for its shape
+    context = multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+    of_both = (tmp_path, images.images, digits.features, queue)
+    ranks = [context.Process(target=of_a_rank, args=(rank, *of_both)) for rank in range(2)]
+    for process in ranks:
+        process.start()
+    found = {rank: (taken, arrays) for rank, taken, arrays in (queue.get() for _ in ranks)}
+    for process in ranks:
+        process.join(30)
+        assert process.exitcode == 0
+    assert [found[rank][0] for rank in range(2)] == [192 + 128 + 2, 108 + 22 + 2]
+    assert all(np.array_equal(*pair) for pair in zip(found[0][1], found[1][1], strict=True))
+    (mean, covariance, *rows), (same_mean, same_covariance, *same_rows) = found[0][1], alone
+    assert all(np.array_equal(*pair) for pair in zip(rows, same_rows, strict=True))  # features to the bit
+    for ours, theirs in ((mean, same_mean), (covariance, same_covariance)):
+        assert np.abs(ours - theirs).max() < 1e-14 * np.abs(theirs).max()

@@ -38,6 +38,8 @@ class EncodedImages(ImageSet):
         labels: (N,) int64, or None.
     """
 
+    decodes = True
+
     def __init__(
         self,
         read: Callable[[Any], bytes],

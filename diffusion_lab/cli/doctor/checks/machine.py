@@ -16,6 +16,7 @@ from pathlib import Path
 from diffusion_lab.cache_folder import VARIABLE, cache_folder
 from diffusion_lab.cli.doctor.check import CheckPlace, Finding, check, differs, impossible, ok
 from diffusion_lab.versions import versions
+from diffusion_lab.workers import cores
 
 BESIDE = ("lightning", "torchmetrics", "hydra-core", "omegaconf", "numpy")  # torch has a line of its own
 # Of /proc/cpuinfo: what PyTorch's kernels for a CPU choose by, and what bfloat16 is fast with.
@@ -95,10 +96,9 @@ def processor(place: CheckPlace) -> Finding:
     model = re.search(r"^model name\s*: (.+)$", text, re.MULTILINE)
     flags = re.search(r"^(?:flags|Features)\s*: (.+)$", text, re.MULTILINE)
     has = [name for name in INSTRUCTIONS if flags is not None and name in flags[1].split()]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     words = [model[1] if model else platform.processor() or platform.machine()]
     threads = torch.get_num_threads()
-    words += [f"{cores} of {os.cpu_count()} cores", f"{threads} thread{'s' * (threads != 1)}", *has]
+    words += [f"{cores()} of {os.cpu_count()} cores", f"{threads} thread{'s' * (threads != 1)}", *has]
     return ok(", ".join(words))
 
 

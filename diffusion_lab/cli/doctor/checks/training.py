@@ -11,7 +11,6 @@ convolution 1 % too large 1e-3, float16 without its scaler 1e-1.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from diffusion_lab.cli.doctor.check import CPU, CheckPlace, Finding, check, differs, impossible, ok, place_of
 from diffusion_lab.runs.names import RECORD
+from diffusion_lab.workers import cores
 
 if TYPE_CHECKING:
     from diffusion_lab.cli.doctor.small_training import Training
@@ -94,10 +94,9 @@ def several_threads(place: CheckPlace) -> Finding:
     """All cores that the process may use, up to eight, where the others use one."""
     if place.device != CPU:
         return impossible("it is about a CPU")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if cores == 1:
+    if cores() == 1:
         return impossible("this process may use one core")
-    return compared(place, "threads", SAME_CPU, f"threads={min(cores, MOST_THREADS)}")
+    return compared(place, "threads", SAME_CPU, f"threads={min(cores(), MOST_THREADS)}")
 
 
 @check(limit=600)
