@@ -5,6 +5,7 @@ The options are those that lie in conf/: a new yaml is tested without an edit he
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,11 @@ ELSEWHERE = {
     "debug": "a preset of settings",
     "experiment": "presets of parts that are tested one by one",
     "features": "tests/metrics/test_dinov2.py",
+    "format": "an export is written on the host",
     "hydra": "starts processes",
     "logger": "writes on the host",
-    "metrics": "tests/cuda/test_sampling.py",
+    "metric": "tests/cuda/test_callbacks.py",
+    "metrics": "tests/cuda/test_callbacks.py",
     "model": "a GAN is trained below, the others by methods",
     "network": "tests/cuda/test_networks.py",
     "scale": "a preset of settings",
@@ -41,18 +44,40 @@ OF_A_GAN = ("task=gan", "method=biggan", "optimizer=adam_dcgan")
 ON_THE_HOST = ("coupling=immiscible", "coupling=minibatch_ot")  # an assignment is solved there
 NO_FORWARD_MODE = ("method=meanflow",)  # tensors of paper have no derivative in forward mode
 CHOICES = [f"{group}={name}" for group, names in TRAINED.items() for name in names if group != "method"]
+# Groups that have nothing to do with one another: a training takes an option of each.
+TOGETHER = [
+    ("sampler", "annealing", "optimizer", "order", "averaging"),
+    ("weighting", "schedule", "coupling", "time"),
+    ("auxiliary", "preconditioning", "variance", "sampler/distribution"),
+]
 
 
-def check(choice: str | None, folder: Path, *overrides: str) -> None:
-    watched = train(configured(folder, choice, *overrides))
+def shared() -> list[str]:
+    """`CHOICES` that can be trained with on paper, those of groups that go together in one word each."""
+    single = [choice for choice in CHOICES if choice not in OF_A_GAN + ON_THE_HOST]
+    words = []
+    alone = TRAINED.keys() - {group for groups in TOGETHER for group in groups}
+    for groups in (*TOGETHER, *((group,) for group in sorted(alone))):
+        of_each = [[choice for choice in single if choice.split("=")[0] == group] for group in groups]
+        words += [" ".join(filter(None, choices)) for choices in zip_longest(*of_each)]
+    return words
+
+
+def check(choices: str | None, folder: Path, *overrides: str) -> None:
+    watched = train(configured(folder, choices, *overrides))
     assert not_allowed(watched.steps, STEP) == {}
     assert not_allowed(watched.all) == {}
     assert {p.device.type for p in watched.run.module.parameters()} == {"cuda"}
 
 
-@pytest.mark.parametrize("choice", [choice for choice in CHOICES if choice not in OF_A_GAN + ON_THE_HOST])
-def test_a_training_stays_on_the_device_and_never_waits_in_a_step(choice: str, tmp_path: Path) -> None:
-    check(choice, tmp_path)
+@pytest.mark.parametrize("choices", shared())
+def test_a_training_stays_on_the_device_and_never_waits_in_a_step(choices: str, tmp_path: Path) -> None:
+    check(choices, tmp_path)
+
+
+def test_every_choice_is_trained_with_once() -> None:
+    words = " ".join(shared()).split()
+    assert sorted(words) == sorted(set(CHOICES) - {*OF_A_GAN, *ON_THE_HOST})
 
 
 def test_what_is_tested_elsewhere_is_there() -> None:

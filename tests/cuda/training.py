@@ -22,13 +22,14 @@ from tests.cuda.paper import PaperGPU, Wait
 from tests.harness import configuration
 
 CONF = Path(conf_dir())
-STEPS = 4
-FIRST, LAST = 2, 3  # the step between them is an ordinary one: no log, no measurement, no checkpoint
+STEPS = 3
+FIRST, LAST = 1, 2  # the step between them is an ordinary one: no log, no measurement, no checkpoint
 QUIET = [
     "~trainer.accelerator",
     "trainer.strategy={_target_: tests.cuda.machine.PaperStrategy}",
     "schedule.num_timesteps=40",
     "batch_size=4",
+    "dataset.val_images=60",  # one batch of the evaluation at the end
     "max_steps=2000",  # a share of it is a part's interval
     f"trainer.max_steps={STEPS}",
     "log_every=1000",
@@ -107,12 +108,13 @@ def options() -> dict[str, list[str]]:
     return found
 
 
-def configured(folder: Path, choice: str | None = None, *overrides: str) -> DictConfig:
-    """The quiet configuration in `folder`, with one option of one group, "sampler=speed" or "prediction/space=v".
+def configured(folder: Path, choices: str | None = None, *overrides: str) -> DictConfig:
+    """The quiet configuration in `folder`, with an option of each group that is named, "sampler=speed order=curriculum"
+    or "prediction/space=v".
 
     An option that is a plain node is put into its place without Hydra, which takes longer than the training.
     """
-    cfg = copy.deepcopy(_chosen(choice, overrides))
+    cfg = _chosen(choices, overrides)
     with open_dict(cfg):
         cfg.paths.run_dir = str(folder)
         for key, value in SMALLER.items():
@@ -136,18 +138,21 @@ def gan(folder: Path, *choices: str) -> DictConfig:
     return compose_train([*quiet, "~callbacks.generation", *choices], folder)
 
 
-def _chosen(choice: str | None, overrides: tuple[str, ...]) -> DictConfig:
-    if choice is None:
-        return _base(*overrides)
-    group, name = choice.split("=")
-    text = (CONF / group / f"{name}.yaml").read_text()
-    above, _, key = group.rpartition("/")
-    parent = [f"{above}={_parent(above, key)}"] if above else []
-    if group == "method" or "defaults:" in text or "@package" in text:
-        return _base(*parent, choice, *overrides)
-    cfg = copy.deepcopy(_base(*parent, *overrides))
+def _chosen(choices: str | None, overrides: tuple[str, ...]) -> DictConfig:
+    words, nodes = list[str](), dict[str, str]()
+    for choice in (choices or "").split():
+        group, name = choice.split("=")
+        text = (CONF / group / f"{name}.yaml").read_text()
+        above, _, key = group.rpartition("/")
+        words += [f"{above}={_parent(above, key)}"] if above else []
+        if group == "method" or "defaults:" in text or "@package" in text:
+            words.append(choice)
+        else:
+            nodes[group.replace("/", ".")] = text
+    cfg = copy.deepcopy(_base(*words, *overrides))
     with open_dict(cfg):
-        OmegaConf.update(cfg, group.replace("/", "."), OmegaConf.create(text), merge=False)
+        for key, text in nodes.items():
+            OmegaConf.update(cfg, key, OmegaConf.create(text), merge=False)
     return cfg
 
 
