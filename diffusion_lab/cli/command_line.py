@@ -30,11 +30,8 @@ PLACED = ("show", "verify", "report", "compare", "dashboard")  # and those that 
 
 
 def check_words(words: Sequence[str]) -> None:
-    """Check that no word, folder or option of a command line is empty, as after an unset variable of a shell.
-
-    Raises:
-        ConfigError: names the first; a path would be the working folder.
-    """
+    """Refuse a command line with an empty word, folder or option, as after an unset variable of a shell: a path would
+    be the working folder."""
     for before, word in zip(["", *words], words, strict=False):
         if not word:
             raise ConfigError(f"{before} '' must not be empty; use . for the working folder".lstrip())
@@ -43,11 +40,8 @@ def check_words(words: Sequence[str]) -> None:
 
 
 def check_options(words: Sequence[str], *parsers: ArgumentParser) -> None:
-    """Check that one of a command's parsers has each option among its words, in full or as the beginning of one.
-
-    Raises:
-        ConfigError: names the first that it does not have.
-    """
+    """Refuse the first option among the words that none of a command's parsers has, in full or as the beginning
+    of one."""
     every = {option: parser for parser in parsers for action in parser._actions for option in action.option_strings}
     known = {option: parser for option, parser in every.items() if option.startswith("--")}
     for word in takewhile(lambda word: word != "--", words):
@@ -87,11 +81,7 @@ def add_question(parser: ArgumentParser) -> None:
 
 
 def check_question(options: Namespace) -> None:
-    """Check the values of `add_question`.
-
-    Raises:
-        ValueError: the margin is no ratio above 1.
-    """
+    """Raise ValueError for a value of `add_question`: a margin that is no ratio above 1."""
     if options.margin is not None and not 1 < options.margin < math.inf:
         raise ValueError(f"margin={options.margin:g} must be a ratio above 1; use e.g. --margin 1.05")
 

@@ -133,11 +133,8 @@ def _of_folder(path: Path) -> DashboardSource:
 
 
 def wandb_places(path: Path, runs: Sequence[Run]) -> tuple[str, tuple[str, ...]]:
-    """The W&B project of the runs of a folder, and their groups.
-
-    Raises:
-        ValueError: several projects, or a name that W&B does not accept.
-    """
+    """The W&B project of the runs of a folder, and their groups; ValueError for several projects, or a name that W&B
+    does not accept."""
     for run in runs:  # a record may come from anybody, and these names go into W&B
         for key, check in {"project": check_project, "group": check_name}.items():
             if key in _wandb(run):

@@ -35,9 +35,8 @@ def load_trained(cfg: DictConfig, reads_data: bool = True) -> TrainedModel:
     """The model that a command's `run`, `checkpoint` and `weights` name; `reads_data` as in `load.load_run`.
 
     Raises:
-        ConfigError, InvalidConfig: one of them does not exist, or the run folder is damaged (`checks.run_arguments` has
-        found
-            what is wrong with the words).
+        ConfigError, InvalidConfig: one of them does not exist, or the run folder is damaged; what is wrong with the
+            words, `checks.run_arguments` has found.
     """
     check_machine(cfg)
     return _load(cfg, cfg.run, cfg.checkpoint, reads_data)
@@ -57,11 +56,7 @@ def load_several(cfg: DictConfig) -> list[TrainedModel]:
 
 
 def run_folders(folder: Path) -> list[Path]:
-    """The finished runs in a folder of runs; any other folder itself.
-
-    Raises:
-        ConfigError: none of its runs is finished.
-    """
+    """The finished runs in a folder of runs, at least one, else ConfigError; any other folder itself."""
     from diffusion_lab.runs.find import is_run, read_runs
     from diffusion_lab.runs.run import status_words
 
@@ -102,11 +97,7 @@ def _loaded(cfg: DictConfig, folder: Path | str, checkpoint: Any, reads_data: bo
 
 
 def check_machine(cfg: DictConfig) -> None:
-    """Check that this machine has the device, and that the device supports the precision.
-
-    Raises:
-        ConfigError: it does not.
-    """
+    """Raise ConfigError unless this machine has the device, and the device supports the precision."""
     _check_precision(cfg.precision, pick_device(cfg.device))
 
 

@@ -173,11 +173,7 @@ def _of_bytes(path: Path, top: Path, stamp: tuple[Any, ...]) -> str:
 
 
 def read_init_weights(text: str) -> InitWeights:
-    """The weights that `init_from` names.
-
-    Raises:
-        ConfigError: they do not exist, are damaged or not finite.
-    """
+    """The weights that `init_from` names; ConfigError if they do not exist, are damaged or not finite."""
     found = parse_init_from(text)
     if not found.place.exists():
         raise MissingHere(

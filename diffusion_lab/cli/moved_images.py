@@ -36,11 +36,8 @@ def typed_places(cfg: DictConfig) -> dict[str, Any]:
 
 
 def with_places(cfg: DictConfig, moved: Mapping[str, Any]) -> DictConfig:
-    """The configuration of a run with its images in other places, {key: place}.
-
-    Raises:
-        ConfigError: a key is no place of the images.
-    """
+    """The configuration of a run with its images in other places, {key: place}; ConfigError if a key is no place of the
+    images."""
     if not moved:
         return cfg
     keys = sorted(places_of(plain(cfg)))

@@ -83,11 +83,8 @@ def check_run_folder(key: str, folder: Path) -> None:
 
 
 def check_sweep_folder(folder: Path) -> None:
-    """Check the files that a sweep writes in its folder before its first job: they must be regular files, or not there.
-
-    Raises:
-        ConfigError: names the first that is a link, a FIFO or anything else.
-    """
+    """Raise ConfigError for a file that a sweep writes in its folder before its first job, if it is a link, a FIFO or
+    anything else but a regular file."""
     for path in (folder / MULTIRUN, folder / SWEEP):
         if path.is_symlink() or (path.exists() and not path.is_file()):
             where = f"{path} is no regular file; remove it"

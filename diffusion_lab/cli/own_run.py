@@ -56,11 +56,8 @@ def with_own(trust: Trust, record: Any, key: str) -> Trust:
 
 
 def config_dir_of(record: Any, key: str) -> list[str]:
-    """`--config-dir DIR` as it was typed for a run of the user's own; [] for any other and for one without.
-
-    Raises:
-        ConfigError: there is no such folder any more.
-    """
+    """`--config-dir DIR` as it was typed for a run of the user's own, ConfigError if it is there no more; [] for any
+    other and for one without."""
     folders = config_dirs_of(record)
     for folder in folders:
         if not Path(folder).is_dir():

@@ -34,11 +34,8 @@ def last_step(folder: Path, wanted: int | None) -> int:
 
 
 def training_ends(record: dict[str, Any], step: int) -> list[int]:
-    """The values of `max_steps` with which a run was trained one after the other, as far as they take it to a step.
-
-    Raises:
-        ValueError: the record is damaged.
-    """
+    """The values of `max_steps` with which a run was trained one after the other, as far as they take it to a step;
+    ValueError for a damaged record."""
     ends = [*as_list(record.get(ENDS)), record["config"].get("max_steps")]
     if not all(type(end) is int for end in ends) or any(a >= b for a, b in itertools.pairwise([-1, *ends])):
         raise ValueError(f"{ENDS}={ends[:-1]} in {RECORD} must be ascending steps before the last; restore a copy")

@@ -58,11 +58,7 @@ def former_ends(record: Any, content: dict[str, Any], max_steps: int) -> list[in
 
 
 def check_whole(path: Path, content: dict[str, Any]) -> None:
-    """Check that a checkpoint has everything that a run needs.
-
-    Raises:
-        ConfigError: names what is missing.
-    """
+    """Raise ConfigError unless a checkpoint has everything that a run needs."""
     record = content.get("callbacks", {}).get("RunRecord", {})
     needed = {key: content.get(key) for key in ("global_step", "state_dict", "optimizer_states", "loops")}
     needed["callbacks"] = record.get("config")
@@ -75,11 +71,8 @@ def check_whole(path: Path, content: dict[str, Any]) -> None:
 
 
 def check_record(folder: Path, path: Path, content: dict[str, Any]) -> None:
-    """Check that the line files have at least the content that they had when the checkpoint was written.
-
-    Raises:
-        ConfigError: one is missing or shorter; an empty file is accepted, as the user's choice.
-    """
+    """Raise ConfigError unless the line files have at least the content that they had when the checkpoint was written;
+    an empty one is accepted, as the user's choice."""
     if not is_first():  # the first process may be writing them
         return
     known = content["callbacks"]["RunRecord"].get("lines", {})

@@ -97,11 +97,8 @@ class RunParts:
         return values
 
     def _call(self, node: DictConfig, path: str, more: dict[str, Any]) -> Any:
-        """The object of a node, or with `_partial_` a `functools.partial`.
-
-        Raises:
-            ConfigError: the class of an argument does not match its annotation, or the constructor rejects it.
-        """
+        """The object of a node, or with `_partial_` a `functools.partial`; ConfigError if the class of an argument does
+        not match its annotation, or the constructor rejects it."""
         target = resolve(path, node["_target_"], self._trust)
         hints, arguments = described(target).hints, self._values(node, path) | more
         for key, value in arguments.items():

@@ -19,11 +19,8 @@ if TYPE_CHECKING:
 
 
 def recorded_data(record: dict[str, Any], named: str) -> DataRecord:
-    """What the data of a run were, from its run.json; `named` is the setting and value that named the folder.
-
-    Raises:
-        ConfigError: it does not say so.
-    """
+    """What the data of a run were, from its run.json, ConfigError if it does not say so; `named` is the setting and
+    value that named the folder."""
     data = DataRecord.read(record.get("data"))
     if data is None:
         raise ConfigError(f"{named}: its {RECORD} must say under `data` what its data were; it is damaged")

@@ -81,22 +81,15 @@ def _how(cfg: DictConfig, config_dirs: list[str]) -> str:
 
 
 def check_diffusion(name: str, cfg: DictConfig) -> None:
-    """Check that a configuration has the parts that `show` evaluates.
-
-    Raises:
-        ConfigError: names what it lacks.
-    """
+    """Raise ConfigError unless a configuration has the parts that `show` evaluates."""
     lacks = [part for part in METHOD if cfg.get(part) is None]
     if lacks:
         raise ConfigError(f"{name} must be a diffusion model, and it has no {lacks[0]}; leave it out")
 
 
 def set_up_parts(parts: RunParts, shape: tuple[int, ...]) -> None:
-    """Build and check the parts, and the networks that the sampler makes for images of a shape, as at a run's start.
-
-    Raises:
-        InvalidConfig: what `train` reports of these parts.
-    """
+    """Build and check the parts, and the networks that the sampler makes for images of a shape, as at a run's start;
+    InvalidConfig as `train` reports it."""
     if errors := check_method(parts):
         raise InvalidConfig(errors)
     with part_errors("sampler", parts.cfg):

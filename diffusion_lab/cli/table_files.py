@@ -15,11 +15,7 @@ TABLES, SCALES = "table", "table_scale"
 
 
 def conf_folders(config_dir: str | None) -> list[Path]:
-    """Folders with yaml files, the project's first.
-
-    Raises:
-        ConfigError: there is no such folder.
-    """
+    """Folders with yaml files, the project's first; ConfigError if there is no such folder."""
     from diffusion_lab.cli.config import conf_dir
 
     if config_dir and not Path(config_dir).is_dir():
@@ -41,11 +37,7 @@ def scale_names(folders: Sequence[Path]) -> list[str]:
 
 
 def load_table(name: str, folders: Sequence[Path]) -> Table:
-    """The table PAPER/NAME.
-
-    Raises:
-        ConfigError: there is none, or its file is wrong.
-    """
+    """The table PAPER/NAME; ConfigError if there is none, or its file is wrong."""
     from diffusion_lab.tables import read_table
 
     content = _known("table", name, table_names(folders), TABLES, folders)
@@ -54,11 +46,7 @@ def load_table(name: str, folders: Sequence[Path]) -> Table:
 
 
 def load_scale(name: str, folders: Sequence[Path]) -> TableScale:
-    """The scale of that name.
-
-    Raises:
-        ConfigError: there is none, or its file is wrong.
-    """
+    """The scale of that name; ConfigError if there is none, or its file is wrong."""
     from diffusion_lab.tables import read_table_scale
 
     content = _known("scale", name, scale_names(folders), SCALES, folders)

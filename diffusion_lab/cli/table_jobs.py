@@ -255,11 +255,8 @@ DECIDED = {"seed": "--seeds", "max_steps": "another scale", "snapshot_every": "a
 
 
 def check_further(table: Table, further: Sequence[str]) -> None:
-    """No setting of all runs takes the place of what distinguishes rows, columns or cells.
-
-    Raises:
-        ConfigError: one does; its table would name rows that were not trained.
-    """
+    """Raise ConfigError if a setting of all runs takes the place of what distinguishes rows, columns or cells: the
+    table would name rows that were not trained."""
     rows = [word for row in table.rows for model in row.models for word in model.overrides]
     rows += [word for row in table.rows for own in row.within.values() for word in own]
     columns = [word for column in table.columns for word in column.overrides]
@@ -272,12 +269,8 @@ def check_further(table: Table, further: Sequence[str]) -> None:
 
 
 def check_choices(table: Table, further: Sequence[str], choices: Sequence[Mapping[str, object]]) -> None:
-    """No option of all runs is one in which rows differ, `sampler=..` where they have another `method`; `choices` has
-    group -> option of each row in each column.
-
-    Raises:
-        ConfigError: one is.
-    """
+    """Raise ConfigError if an option of all runs is one in which rows differ, `sampler=..` where they have another
+    `method`; `choices` has group -> option of each row in each column."""
     for word in further:
         if len({str(own.get(key_of(word))) for own in choices}) > 1:
             raise ConfigError(f"{word} must be left to the rows and columns of {table.name}; use a table of your own")

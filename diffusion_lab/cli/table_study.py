@@ -76,11 +76,8 @@ class Study:
     def analyse(
         self, name: str, runs: Sequence[Any], words: Sequence[str]
     ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """The facts and the arrays of an analysis of runs, which is computed unless it is there.
-
-        Raises:
-            Failure: it cannot be computed; the reason has been printed.
-        """
+        """The facts and the arrays of an analysis of runs, which is computed unless it is there; Failure, whose reason
+        has been printed, if it cannot be."""
         from diffusion_lab.analyses.base import read_arrays
         from diffusion_lab.cli.app import App
         from diffusion_lab.files import read_object

@@ -122,11 +122,8 @@ def resume_overrides(folder: Path, overrides: Any, typed: list[str], own: bool =
 
 
 def rerun_overrides(folder: Path, overrides: Sequence[str]) -> list[str]:
-    """The overrides of a run folder that another run of the same settings needs.
-
-    Raises:
-        ConfigError: names the first that a run never records.
-    """
+    """The overrides of a run folder that another run of the same settings needs; ConfigError names one that a run never
+    records."""
     kept = [word for word in overrides if _key(word) == "init_from" or _key(word) not in DROPPED]
     for word in kept:
         if reason := _reason(word, _key(word)):
@@ -213,11 +210,8 @@ def paths_written_outside(
 def paths_read_outside(
     cfg: Any, folder: Path, modules: tuple[Path, ...] = (), path: str = ""
 ) -> Iterator[tuple[str, str]]:
-    """(key, value) of every argument by which a part would read outside the run folder, by the record's word alone.
-
-    Raises:
-        ConfigError: a place in the folder holds a link that leads out of it, or a FIFO.
-    """
+    """(key, value) of every argument by which a part would read outside the run folder, by the record's word alone;
+    ConfigError if a place in it holds a link that leads out of it, or a FIFO."""
     if isinstance(cfg, dict) and "_target_" in cfg:
         for name, value in read_paths(cfg, modules):
             if is_inside(value, folder):
@@ -230,12 +224,8 @@ def paths_read_outside(
 
 
 def check_read_paths(cfg: dict[str, Any], folder: Path, trust: Trust, key: str, typed: Container[str] = ()) -> None:
-    """Check that what a record of somebody else's lets the parts of a run read lies in its folder, or is allowed, or is
-    the value of a key that is `typed` now.
-
-    Raises:
-        ConfigError: names the first other place.
-    """
+    """Raise ConfigError for a place that a record of somebody else's lets the parts of a run read, unless it lies in
+    its folder, is allowed, or is the value of a key that is `typed` now."""
     allowed = {name.removeprefix("./") for name in trust.names}
     for name, value in paths_read_outside(cfg, folder, trust.folders):
         if name not in typed and value.removeprefix("./") not in allowed:

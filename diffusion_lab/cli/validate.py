@@ -111,11 +111,8 @@ def trust_of(cfg: DictConfig, config_dirs: list[str]) -> Trust:
 
 
 def _check_places(cfg: DictConfig, modules: tuple[Path, ...]) -> None:
-    """Check that a resumed run of somebody else's reads and writes in its folder alone, but for what is typed now.
-
-    Raises:
-        ConfigError: names the first other place.
-    """
+    """Raise ConfigError unless a resumed run of somebody else's reads and writes in its folder alone, but for what is
+    typed now."""
     folder, typed = Path(cfg.paths.run_dir), sys.argv[1:]  # as typed, without what the record adds
     try:
         content = plain(cfg)

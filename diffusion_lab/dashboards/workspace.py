@@ -59,11 +59,7 @@ def specification(workspace: Workspace) -> dict[str, Any]:
 
 
 def write_specification(path: Path, workspace: Workspace) -> Path:
-    """Write the document.
-
-    Raises:
-        OSError: the path cannot be written to.
-    """
+    """Write the document; OSError if the path cannot be written to."""
     write_json(path, specification(workspace))
     return path
 

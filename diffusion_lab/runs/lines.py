@@ -47,11 +47,8 @@ def rows_of(content: bytes) -> Iterator[dict[str, Any]]:
 
 
 def cut_lines(path: Path, step: int) -> None:
-    """Drop the lines after `step`, and an incomplete last line, in one atomic replacement.
-
-    Raises:
-        ValueError: a line other than the last is not a JSON object with a step.
-    """
+    """Drop the lines after `step`, and an incomplete last line, in one atomic replacement; ValueError if another line
+    is no JSON object with a step."""
     try:
         content = read_inside(path, largest=None)
     except FileNotFoundError:

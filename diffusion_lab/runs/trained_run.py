@@ -41,11 +41,7 @@ class TrainedRun:
         return self._model is not None
 
     def opened(self) -> Any:
-        """The `TrainedModel`.
-
-        Raises:
-            ValueError: it was not loaded.
-        """
+        """The `TrainedModel`; ValueError if it was not loaded."""
         if self._model is None:
             raise ValueError(f"run={self.run} must be loaded first; in Python give the part load_run(DIR).denoiser")
         return self._model

@@ -61,11 +61,7 @@ class TableScale:
 
 
 def read_table_scale(name: str, content: Mapping[str, Any]) -> TableScale:
-    """The scale in a yaml file's content.
-
-    Raises:
-        ValueError: a key is unknown or missing.
-    """
+    """The scale in a yaml file's content; ValueError if a key is unknown or missing."""
     given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
     try:
         return TableScale(name, **given)

@@ -239,11 +239,8 @@ def _load(name: str) -> type:
 
 
 def _check_kind(key: str, path: str, target: Any, kinds: Kinds) -> None:
-    """Check that the object of a `_target_` is allowed at `path`.
-
-    Raises:
-        ConfigError: it is not a part, another kind of part, abstract, or a function that may have side effects.
-    """
+    """Raise ConfigError unless the object of a `_target_` is allowed at `path`: not if it is no part, another kind of
+    part, abstract, or a function that may have side effects."""
     if not kinds:
         raise ConfigError(f"{key} must be where a part is expected, and {path} is not; leave it out")
     wanted = " or ".join([kind.__name__ for kind in kinds[:3]])

@@ -38,11 +38,8 @@ WEIGHTS = r"ema|raw|[\d.e-]+|std-.*"  # the names that the averages of this pack
 
 
 def check_run_arguments(command: str, cfg: DictConfig) -> None:
-    """Check what `evaluate`, `sample`, `analyze` or `export` is asked for.
-
-    Raises:
-        ConfigError, InvalidConfig: the first that cannot be.
-    """
+    """Raise ConfigError or InvalidConfig for the first that `evaluate`, `sample`, `analyze` or `export` is asked for
+    and cannot be."""
     if command == "analyze" and not choices_of(cfg).get("analysis"):
         folders = [conf_dir(), *map(Path, config_folders())]
         names = sorted({file.stem for top in folders for file in (top / "analysis").glob("*.yaml")})
@@ -106,11 +103,8 @@ def _check_labels(labels: Any, record: dict[str, Any]) -> None:
 
 
 def parse_seeds(seeds: Any) -> list[int]:
-    """The seeds of the latents of an evaluation, if there are several; [] for None.
-
-    Raises:
-        ConfigError: they are not two different integers or more.
-    """
+    """The seeds of the latents of an evaluation, if there are several; [] for None. ConfigError unless they are two
+    different integers or more."""
     if seeds is None:
         return []
     given = listed(seeds)

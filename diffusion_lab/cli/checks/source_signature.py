@@ -79,11 +79,8 @@ def _plain_or(expression: ast.expr, place: Function) -> Any:
 
 
 def value_of(node: ast.expr, place: Function) -> Any:
-    """The value of an annotation or a default in the module of a function.
-
-    Raises:
-        Undecided: it is written in a way that is not read here.
-    """
+    """The value of an annotation or a default in the module of a function; Undecided if it is written in a way that is
+    not read here."""
     if isinstance(node, ast.Constant):
         return value_of(_parsed(node.value), place) if isinstance(node.value, str) else node.value
     if isinstance(node, ast.Name):

@@ -42,11 +42,8 @@ def main(argv: list[str]) -> int:
 
 
 def _made(options: argparse.Namespace) -> tuple[PairReport, str, list[Run]]:
-    """The comparison, its page, and the runs that it leaves out; one that would end it is among these.
-
-    Raises:
-        ValueError, FileNotFoundError: the two cannot be compared.
-    """
+    """The comparison, its page, and the runs that it leaves out, as one that would end it; ValueError or
+    FileNotFoundError if the two cannot be compared."""
     from diffusion_lab.cli.run_config_reader import read_run_config
     from diffusion_lab.reports.comparison.question import recorded_question
     from diffusion_lab.reports.failing_runs import set_apart

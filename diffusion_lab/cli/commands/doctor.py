@@ -123,11 +123,7 @@ def _rest(finding: Finding) -> str:
 
 
 def _examine(work: Path, chosen: set[str], device: str | None, output: Output) -> None:
-    """Print the findings of the machine and of each device.
-
-    Raises:
-        ConfigError: the machine does not have the device.
-    """
+    """Print the findings of the machine and of each device; ConfigError if it does not have the device."""
     sections = {"this machine": _checks(OF_THE_MACHINE, CPU, chosen and {*chosen, "accelerators"})}
     if device in (None, CPU):
         sections[CPU] = _checks(OF_A_DEVICE, CPU, chosen)
@@ -183,11 +179,7 @@ def _chosen(only: str | None) -> set[str]:
 
 
 def _report_file(name: str | None) -> Path | None:
-    """The file of the report, which can be written to.
-
-    Raises:
-        ConfigError: it cannot.
-    """
+    """The file of the report; ConfigError if it cannot be written to."""
     if name is None:
         return None
     path = Path(name)

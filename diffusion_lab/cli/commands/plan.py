@@ -54,11 +54,7 @@ def main(words: list[str]) -> int:
 
 
 def answer(cfgs: list[DictConfig], folders: list[Path], pilot: Path | None) -> None:
-    """Print the plan of a sweep.
-
-    Raises:
-        ConfigError: it cannot be planned with what there is.
-    """
+    """Print the plan of a sweep; ConfigError if it cannot be planned with what there is."""
     from diffusion_lab.cli.config import group_hash
     from diffusion_lab.cli.dry_run import costs_of, print_rows
     from diffusion_lab.cli.question import question_of, words

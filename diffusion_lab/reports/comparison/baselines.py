@@ -14,11 +14,8 @@ def baseline(groups: Sequence[Group], metric: str) -> Group:
 
 
 def with_baseline(groups: Sequence[Group], metric: str, label: str | None = None) -> list[Group]:
-    """The groups with the one with this label first, which makes it the baseline; None: unchanged.
-
-    Raises:
-        ValueError: no group has this label, or it has no finished run with the metric while others have.
-    """
+    """The groups with the one with this label first, which makes it the baseline; None: unchanged. ValueError if no
+    group has the label, or it has no finished run with the metric while others have."""
     if label is None:
         return list(groups)
     able = able_baselines(groups, metric)

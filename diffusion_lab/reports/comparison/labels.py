@@ -55,11 +55,7 @@ def group_runs(runs: Sequence[Run], by: str | None = None, read: ConfigReader = 
 
 
 def check_key(groups: Sequence[Group], by: str | None) -> None:
-    """Check that a configuration has the key.
-
-    Raises:
-        ValueError: none has it.
-    """
+    """Raise ValueError unless a configuration has the key."""
     if by is not None and groups and all(lookup(group.config, by) is MISSING for group in groups):
         raise ValueError(f"by={by} must be a key of the configuration; use e.g. --by sampler or --by batch_size")
 

@@ -35,11 +35,8 @@ _ABSOLUTE = re.compile(r"""(?:^|(?<=[\s=,'"(\[]))/[^\s,'"\])}]+""")
 
 
 def save(path: Path, content: bytes, option: str) -> None:
-    """Write a file atomically, with the folders that are missing; `option` is the command's option with the path.
-
-    Raises:
-        ValueError: the path cannot be written to.
-    """
+    """Write a file atomically, with the folders that are missing; `option` is the command's option with the path, of
+    which a ValueError says that it cannot be written to."""
     try:
         write_whole(path, content)
     except OSError as error:
@@ -50,11 +47,7 @@ def save(path: Path, content: bytes, option: str) -> None:
 
 
 def check_suffix(path: str | Path) -> Path:
-    """The path, if its suffix is allowed.
-
-    Raises:
-        ValueError: its suffix is not one of `SUFFIXES`.
-    """
+    """The path; ValueError if its suffix is not one of `SUFFIXES`."""
     if Path(path).suffix not in SUFFIXES:
         raise ValueError(f"table={path} must end in {' or '.join(SUFFIXES)}; use e.g. --table table.md")
     return Path(path)
@@ -166,11 +159,7 @@ def path_beside(table: str | Path) -> Path:
 
 
 def write_per_seed(table: str | Path, sections: Sequence[Section]) -> Path:
-    """Write the file beside the table, in one atomic replacement.
-
-    Raises:
-        ValueError: the path cannot be written to.
-    """
+    """Write the file beside the table, in one atomic replacement; ValueError if the path cannot be written to."""
     path = path_beside(table)
     lines = [(section.title, *line) for section in sections for line in _section_lines(section)]
     save(path, csv_text(COLUMNS, lines).encode(), "table")

@@ -98,11 +98,8 @@ def _made(section: Section, by: str | None, choice: Choice) -> Part:
 
 
 def write_figures(directory: str | Path, report: Report) -> list[Path]:
-    """Write each figure of the page as an SVG file with a name from its title.
-
-    Raises:
-        ValueError: the folder cannot be written to.
-    """
+    """Write each figure of the page as an SVG file with a name from its title; ValueError if the folder cannot be
+    written to."""
     paths = []
     for part in report.parts:
         begin = f"{part.section.title} " if len(report.parts) > 1 else ""

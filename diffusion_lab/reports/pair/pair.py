@@ -97,11 +97,8 @@ def side(option: str, text: str) -> Side:
 
 
 def group_of(side: Side, read: ConfigReader = read_config_alone) -> Group:
-    """The runs of one configuration that a side means.
-
-    Raises:
-        ValueError: no run has begun, or several configurations and no name of one.
-    """
+    """The runs of one configuration that a side means; ValueError if no run has begun, or for several configurations
+    and no name of one."""
     option, text, folder, name = side
     path = folder.path
     groups = group_runs(folder.runs, read=read)

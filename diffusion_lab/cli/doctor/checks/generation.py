@@ -47,11 +47,7 @@ def sampling(place: CheckPlace) -> Finding:
 
 
 def samples(trained: TrainedModel, rows: int, device: torch.device) -> torch.Tensor:
-    """(n,C,H,W) samples of a model as it gives them, of the same latents each time.
-
-    Raises:
-        ValueError: one is not finite.
-    """
+    """(n,C,H,W) samples of a model as it gives them, of the same latents each time; ValueError if one is not finite."""
     from diffusion_lab.metrics import generate
 
     assert trained.own_solver is not None

@@ -70,11 +70,7 @@ def forked(work: Callable[[], object], log: Path) -> int:
 
 
 def ended(pid: int, folder: Path) -> None:
-    """Wait until a run is done.
-
-    Raises:
-        RuntimeError: it failed; with the last line that it said.
-    """
+    """Wait until a run is done; RuntimeError, with the last line that it said, if it failed."""
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if code:
         last = folder.with_suffix(".log").read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
@@ -82,11 +78,8 @@ def ended(pid: int, folder: Path) -> None:
 
 
 def kill(pid: int, folder: Path) -> int:
-    """SIGKILL a run once it has logged the step; returns the last step that it has logged.
-
-    Raises:
-        RuntimeError: it ended before.
-    """
+    """SIGKILL a run once it has logged the step, RuntimeError if it ended before; returns the last step that it has
+    logged."""
     log = folder / METRICS
     while not log.exists() or f'"step": {KILLED_AFTER},' not in log.read_text(encoding="utf-8"):
         if os.waitpid(pid, os.WNOHANG)[0]:

@@ -172,11 +172,8 @@ def in_two(place: CheckPlace, trainer: str) -> Finding:
 
 
 def command(folder: Path, *words: str) -> None:
-    """`diffusion-lab train` of a run, or with -m of a sweep.
-
-    Raises:
-        RuntimeError: with the last line that it said, if it fails.
-    """
+    """`diffusion-lab train` of a run, or with -m of a sweep; RuntimeError with the last line that it said, if it
+    fails."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     place = f"hydra.{'sweep' if '-m' in words else 'run'}.dir={folder}"
     arguments = [sys.executable, "-P", "-m", "diffusion_lab.cli.main", "train", *words, place]
