@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from diffusion_lab.files_inside import NotInside, read_inside
+from diffusion_lab.runs.digest import has_other_numbers
 from diffusion_lab.runs.lines import read_lines
-from diffusion_lab.runs.names import CHECKPOINT, CHECKPOINTS, EVALUATIONS, METRICS, PREVIOUS, RECORD
+from diffusion_lab.runs.names import CHECKPOINT, CHECKPOINTS, DIGEST, EVALUATIONS, METRICS, PREVIOUS, RECORD
 from diffusion_lab.runs.record import ENDS, as_list, read_record
 
 SHOWN = 100  # characters of a line that differs
@@ -70,7 +71,9 @@ class Repetition:
         theirs, ours = (record.get("config_hash") for record in self._records)
         if theirs != ours and self._as_long:
             return [f"configuration: its hash is {str(theirs)[:8]}, and its settings give {str(ours)[:8]} here"]
-        return [*self._of_lines(METRICS), *self._of_lines(EVALUATIONS), *self._of_checkpoints()]
+        digest = [f"{DIGEST}: other numbers than those of {METRICS}, in whose place `report` would show them"]
+        found = [*self._of_lines(METRICS), *(digest if has_other_numbers(self.theirs) else [])]
+        return [*found, *self._of_lines(EVALUATIONS), *self._of_checkpoints()]
 
     def counts(self) -> str:
         """What was compared."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.outcome import from_here, outcome, temporary
 from diffusion_lab.cli.repetition import Repetition, training_ends
 from diffusion_lab.cli.resume_checkpoint import former_ends
+from diffusion_lab.runs import digest
 from diffusion_lab.runs.find import read_run
 
 
@@ -71,6 +73,23 @@ def test_evaluations_that_were_added_are_no_difference_wherever_they_are(
         lines = [json.dumps({"step": 4, "name": "fid", "value": value}) + "\n" for value in values]
         (folder / "evaluations.jsonl").write_text("".join(lines))
     assert len(Repetition(*folders, 8).faults()) == faults
+
+
+def test_a_digest_with_other_numbers_than_the_lines_is_a_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(digest, "SMALLEST", 1)
+    folders = tmp_path / "theirs", tmp_path / "ours"
+    for folder in folders:
+        folder.mkdir()
+        (folder / "run.json").write_text(json.dumps({"config": {"max_steps": 8}, "config_hash": "a"}))
+        (folder / "metrics.jsonl").write_text('{"step": 8, "train/loss": 1.0}\n')
+    digest.read_columns(folders[0], folders[0], finished=True)
+    assert Repetition(*folders, 8).faults() == []
+    path = folders[0] / "metrics.digest"
+    path.write_bytes(path.read_bytes().replace(struct.pack("d", 1.0), struct.pack("d", 0.5)))
+    assert digest.read_columns(folders[0], folders[0], finished=True)["train/loss"].values[-1] == 0.5
+    assert [fault.partition(":")[0] for fault in Repetition(*folders, 8).faults()] == ["metrics.digest"]
 
 
 def test_what_is_said_in_a_temporary_folder_sends_nobody_there(tmp_path: Path) -> None:
