@@ -46,6 +46,9 @@ def changed(cfg: DictConfig, key: str) -> DictConfig:
     """The configuration with the next seed and another value of a key."""
     other = cast(DictConfig, OmegaConf.merge(cfg))
     value = {"root": "elsewhere", "run_dir": "elsewhere/run"} if key == "paths" else 12345
+    parent = key.rpartition(".")[0]
+    if parent and (node := OmegaConf.select(other, parent)) is not None:  # a copy of its own, also of another key's
+        OmegaConf.update(other, parent, node, merge=False)
     for place, new in {"seed": cfg.seed + 1, key: value}.items():
         OmegaConf.update(other, place, new, merge=False, force_add=True)
     return other
