@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +35,19 @@ from diffusion_lab.runs.run import Run, RunFolder
 LONGEST_NAME = 255  # bytes of a file name
 
 
-def read_runs(path: str | Path) -> RunFolder:
+def read_runs(path: str | Path, read: Callable[..., Run] | None = None) -> RunFolder:
     """Read every run at or below a folder: sweeps in the order of their jobs, then single runs as they were started.
     The question of a single run is that of the sweep in whose folder it lies.
+
+    Args:
+        path: the folder.
+        read: reads one run, with the arguments of `read_run`, the default.
 
     Raises:
         FileNotFoundError: there is no such folder.
         ValueError: it holds no run.
     """
-    path = Path(path)
+    path, read = Path(path), read or read_run
     if not os.path.isdir(path):  # unlike `Path.is_dir`, without an error for a name that is too long
         raise FileNotFoundError(f"folder={path} must be an existing folder; give a run's or a sweep's, e.g. runs")
     runs: dict[Path, Run] = {}
@@ -60,9 +64,9 @@ def read_runs(path: str | Path) -> RunFolder:
             questions[folder] = question
         for job in jobs:
             place = _job_folder(folder, str(job["dir"]))
-            runs.setdefault(_real(place), read_run(place, as_list(job.get("overrides")), path))
+            runs.setdefault(_real(place), read(place, as_list(job.get("overrides")), path))
         if is_run(folder) and (place := _real(folder)) not in runs:
-            single[place] = read_run(folder, top=path)
+            single[place] = read(folder, top=path)
     for place, run in sorted(single.items(), key=lambda item: str(item[1].info.get("started"))):
         runs.setdefault(place, run)
     if not runs:

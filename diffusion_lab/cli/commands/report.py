@@ -5,36 +5,35 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from diffusion_lab.cli.command_line import add_question, check_question, parsed
 from diffusion_lab.cli.errors import refuse
+from diffusion_lab.cli.report_overview import lines, runs_folders
 from diffusion_lab.files import refuse_folder
 from diffusion_lab.printable import one_line
 from diffusion_lab.progress import waiting
-from diffusion_lab.runs.shell_commands import command
 
 if TYPE_CHECKING:
     from diffusion_lab.reports import Report, Section
-    from diffusion_lab.runs.run import Run, RunFolder
+    from diffusion_lab.runs.run import RunFolder
+
+    Written = list[tuple[str, Path]]
 
 
 def main(argv: list[str]) -> int:
-    """Read the runs, print the table, write the page; returns 0, or 2 if there is nothing to report."""
+    """Read the runs, print the table, write the page; returns 0, or 2 if there is nothing to report, and with --watch
+    130 when it is interrupted."""
     try:
         options = parsed(_parser(), argv)
     except SystemExit as end:  # the help or the error is printed
         return int(end.code or 0)
-    from diffusion_lab.reports import check_suffix, write_figures, write_per_seed, write_table
-    from diffusion_lab.reports.pages.files import save
+    from diffusion_lab.reports import read_runs
 
     try:
-        if options.table:
-            check_suffix(options.table)
-        check_question(options)
-        if options.top is not None and options.top < 1:
-            raise ValueError(f"top={options.top} must be at least 1; use e.g. --top 12")
+        _check(options)
         if options.folder is None:
             options.folder = "runs"
             found = runs_folders(Path(options.folder))
@@ -44,27 +43,52 @@ def main(argv: list[str]) -> int:
         page = Path(options.out or Path(options.folder) / "report.html")
         for path in filter(None, (page, options.table)):
             refuse_folder(Path(path))
-        with waiting("reading the runs and drawing the figures"):
-            report, text = _made(options)
-        for option in ("table", "wandb"):
-            if getattr(options, option) and not report.parts:
-                given = f"{option}={getattr(options, option)}"
-                raise ValueError(f"{given} must have a run that has begun to train; leave --{option} out")
-        save(page, text.encode(), "out")
-        written = {}
-        if options.table:
-            tables = {part.section.title: part.table for part in report.parts}
-            written["table"] = [write_table(options.table, report.folder, tables, _command(options))]
-            written["per seed"] = [write_per_seed(options.table, [part.section for part in report.parts])]
-        if options.figures:
-            written["figure"] = write_figures(options.figures, report)
+        if options.watch:
+            from diffusion_lab.cli.report_watch import watch
+
+            return watch(options.folder, options.every, partial(_written, options, page), partial(_print, page))
+        report, written = _written(options, page, read_runs(options.folder))
     except (ValueError, FileNotFoundError) as error:
         return refuse(error)
-    _print(report, page)
-    for what, paths in written.items():
-        for path in paths:
-            print(one_line(f"{what}: {path}"))
+    _print(page, report, written)
     return _log(report, _command(options)) if options.wandb else 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Raise ValueError if an option has a value that it cannot have."""
+    from diffusion_lab.reports import check_suffix
+
+    if options.table:
+        check_suffix(options.table)
+    check_question(options)
+    if options.top is not None and options.top < 1:
+        raise ValueError(f"top={options.top} must be at least 1; use e.g. --top 12")
+    if not 1 <= options.every <= 86400:
+        raise ValueError(f"every={options.every:g} must be 1 to 86400 seconds; use e.g. --every 10")
+    if options.watch and options.wandb:
+        raise ValueError("watch with --wandb must not log each table; leave --wandb out, and log the last one")
+
+
+def _written(options: argparse.Namespace, page: Path, folder: RunFolder) -> tuple[Report, Written]:
+    """The report, whose files are written, and which these are, with what each is."""
+    from diffusion_lab.reports import write_figures, write_per_seed, write_table
+    from diffusion_lab.reports.pages.files import save
+
+    with waiting("reading the runs and drawing the figures"):
+        report, text = _made(options, folder)
+    for option in ("table", "wandb"):
+        if getattr(options, option) and not report.parts:
+            given = f"{option}={getattr(options, option)}"
+            raise ValueError(f"{given} must have a run that has begun to train; leave --{option} out")
+    save(page, text.encode(), "out")
+    written: Written = []
+    if options.table:
+        tables = {part.section.title: part.table for part in report.parts}
+        written.append(("table", write_table(options.table, report.folder, tables, _command(options))))
+        written.append(("per seed", write_per_seed(options.table, [part.section for part in report.parts])))
+    if options.figures:
+        written += [("figure", path) for path in write_figures(options.figures, report)]
+    return report, written
 
 
 def _log(report: Report, command: str) -> int:
@@ -78,14 +102,14 @@ def _log(report: Report, command: str) -> int:
     return 0
 
 
-def _made(options: argparse.Namespace) -> tuple[Report, str]:
+def _made(options: argparse.Namespace, runs: RunFolder) -> tuple[Report, str]:
     """The report and its page; a run that would end it is set apart.
 
     Raises:
         ValueError, FileNotFoundError: there is nothing to report, or an option does not fit.
     """
     from diffusion_lab.cli.run_config_reader import read_run_config
-    from diffusion_lab.reports import make_report, page, read_runs, sections_of
+    from diffusion_lab.reports import make_report, page, sections_of
     from diffusion_lab.reports.comparison.shown import Choice
     from diffusion_lab.reports.failing_runs import set_apart
 
@@ -109,7 +133,7 @@ def _made(options: argparse.Namespace) -> tuple[Report, str]:
 
     # Apart from the figures, which take long: what is wrong with an option is found here.
     whole, found = set_apart(
-        read_runs(options.folder),
+        runs,
         lambda folder: (folder, sections(folder)),
         lambda folder: sections_of(folder.runs, read=read_run_config),
     )
@@ -142,6 +166,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--table", metavar="FILE", help="also write the table, as .md or .tex, and its values per seed as .csv"
     )
+    parser.add_argument("--watch", action="store_true", help="renew table and page while the runs go on, until Ctrl-C")
+    parser.add_argument(
+        "--every", metavar="SECONDS", type=float, default=10.0, help="seconds between two looks of --watch; default: 10"
+    )
     parser.add_argument(
         "--wandb", action="store_true", help="also log the table and its verdicts to W&B, as a run in the runs' group"
     )
@@ -155,7 +183,7 @@ def _command(options: argparse.Namespace) -> str:
     return shlex.join(["diffusion-lab", "report", options.folder, *words])
 
 
-def _print(report: Report, page: Path) -> None:
+def _print(page: Path, report: Report, written: Written) -> None:
     from rich.text import Text
 
     from diffusion_lab.printable import make_console
@@ -202,49 +230,5 @@ def _print(report: Report, page: Path) -> None:
     console.print()
     for text in (f"page: {page}", f"next: {command}", f"      ({reason})"):
         say(text, whole=True)
-
-
-class RunsFolder(NamedTuple):
-    """A folder that holds runs directly: a sweep, or single runs.
-
-    Attributes:
-        folder: the folder.
-        runs: what a report of it is about, which includes the sweeps below it.
-        newest: when the last one started, as its record says; "" if none says.
-    """
-
-    folder: Path
-    runs: list[Run]
-    newest: str
-
-
-def runs_folders(top: Path) -> list[RunsFolder]:
-    """Every folder at or below `top` that holds runs, the one that was started last first.
-
-    Raises:
-        FileNotFoundError, ValueError: as `read_runs`.
-    """
-    from diffusion_lab.runs.find import read_runs
-
-    found = read_runs(top).runs
-    each = []
-    for folder in dict.fromkeys(run.folder.parent for run in found):
-        below = [run for run in found if folder in run.folder.parents]
-        newest = max(str(run.info.get("started") or "") for run in below)
-        each.append(RunsFolder(folder, below, newest))
-    return sorted(each, key=lambda place: (place.newest, str(place.folder)), reverse=True)
-
-
-def lines(found: list[RunsFolder]) -> list[str]:
-    """A line for each place, with its command, and the command for the newest at the end."""
-    from diffusion_lab.runs.run import status_words
-
-    names = [one_line(str(place.folder)) for place in found]
-    counts = [status_words(place.runs) for place in found]
-    width, middle = max(map(len, names)), max(map(len, counts))
-    rows = [
-        f"  {name:<{width}}  {count:<{middle}}  {one_line(place.newest[:16].replace('T', ' '))}".rstrip()
-        for name, count, place in zip(names, counts, found, strict=True)
-    ]
-    title = "There are several folders of runs, the newest first:"
-    return [title, "", *rows, "", f"next: {command('report', names[0])}"]
+    for what, path in written:
+        print(one_line(f"{what}: {path}"))

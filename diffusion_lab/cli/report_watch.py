@@ -1,0 +1,76 @@
+"""`diffusion-lab report --watch`: the report again whenever a run of the folder has changed."""
+
+from __future__ import annotations
+
+import operator
+import sys
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from diffusion_lab.printable import make_console, one_line
+from diffusion_lab.progress import status
+from diffusion_lab.runs.find import read_runs
+from diffusion_lab.runs.remembered import Remembered
+from diffusion_lab.runs.run import RunFolder, status_words
+
+if TYPE_CHECKING:
+    from diffusion_lab.reports import Report
+
+
+def watch(
+    folder: str | Path, every: float, make: Callable[[RunFolder], tuple[Report, Any]], show: Callable[..., None]
+) -> int:
+    """Report the runs at first and whenever one of them has changed, until Ctrl-C; returns 130.
+
+    On a terminal each report takes the place of the last one. Elsewhere the first one is followed by a line for each of
+    its tables, at first and at each change.
+
+    Args:
+        folder: with the runs.
+        every: seconds between two looks.
+        make: makes the report of the runs and writes its files.
+        show: prints what `make` returns.
+
+    Raises:
+        FileNotFoundError, ValueError: as `read_runs` and `make`.
+    """
+    read, shown = Remembered(), None
+    try:
+        while True:
+            found = read_runs(folder, read)
+            if shown is None or _changed(shown, found):
+                made = make(found)
+                if sys.stdout.isatty():
+                    make_console().clear()
+                    show(*made)
+                    print(f"as of {_now()}; looks for changes every {every:g} s, until Ctrl-C", flush=True)
+                else:
+                    if shown is None:
+                        show(*made)
+                    print("\n".join(_lines(made[0])), flush=True)
+            shown = found
+            time.sleep(every)
+    except KeyboardInterrupt:
+        status("")
+        print("stopped by signal 2", file=sys.stderr)
+        return 128 + 2
+
+
+def _changed(then: RunFolder, now: RunFolder) -> bool:
+    """Whether a run is another one, as one is that was read again."""
+    same = len(then.runs) == len(now.runs) and all(map(operator.is_, then.runs, now.runs))
+    return not same or (then.sweeps, then.questions) != (now.sweeps, now.questions)
+
+
+def _lines(report: Report) -> list[str]:
+    """The time, how many runs there are, and the answer of each table."""
+    answers = [f"{part.section.title}: {part.table.answer}" for part in report.parts]
+    answers = [part.table.answer for part in report.parts] if len(answers) == 1 else answers
+    return [one_line(f"{_now()}  {status_words(report.folder.runs)}  {answer}".rstrip()) for answer in answers or [""]]
+
+
+def _now() -> str:
+    return datetime.now().strftime("%H:%M:%S")
