@@ -78,7 +78,7 @@ def test_the_cost_of_one_method_after_the_other_has_none_and_a_note_says_why(tmp
     costs, notes, groups = table(tmp_path, order)
     assert (costs["uniform"], costs["stratified"], costs["logit_normal"]) == ("1", "1.23", "1.23")
     (note,) = [note for note in notes if "same hours" in note]
-    assert note.startswith("The cost of stratified, logit_normal has no interval") and "uniform" in note
+    assert note.startswith("The cost of stratified and logit_normal has no interval") and "uniform" in note
     assert groups[0].label == "uniform"
 
 

@@ -131,8 +131,11 @@ def loss_sentence(table: Table) -> str:
 
 
 def names(rows: Sequence[Row]) -> str:
-    """`a`, `a and b`, `a, b, c and 4 more`."""
-    labels = [row.group.label for row in rows]
+    return listed([row.group.label for row in rows])
+
+
+def listed(labels: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b, c, d and 4 more`."""
     if len(labels) > SHOWN + 1:
         return f"{', '.join(labels[:SHOWN])} and {len(labels) - SHOWN} more"
     return " and ".join(part for part in (", ".join(labels[:-1]), labels[-1]) if part)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from diffusion_lab.reports.comparison.answer import loss_sentence
+from diffusion_lab.reports.comparison.answer import listed, loss_sentence
 from diffusion_lab.reports.comparison.differences import Difference, differences, within
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.comparison.rows import Row, Table
@@ -13,18 +13,16 @@ from diffusion_lab.verdicts import CLAIM_SEEDS
 
 def unnamed_difference_sentences(groups: Sequence[Group], base: Group) -> list[str]:
     """One sentence for all rows with the same differences from the baseline beyond their names; empty without any."""
-    rows: dict[str, list[str]] = {}
+    alike: dict[str, list[str]] = {}
     for group in groups:
         words = [difference for difference in unnamed_differences(group, base) if difference.key not in group.said]
         if words:
-            rows.setdefault(", ".join(map(str, words)), []).append(group.label)
-    if not rows:
-        return []
+            alike.setdefault(", ".join(map(str, words)), []).append(group.label)
     return [
-        f"Besides its name, {', '.join(labels)} differs from the baseline {base.label} in: {text}."
-        if len(labels) == 1
-        else f"Besides their names, {', '.join(labels)} differ from the baseline {base.label} in: {text}."
-        for text, labels in rows.items()
+        f"Besides its name, {listed(found)} differs from the baseline {base.label} in: {text}."
+        if len(found) == 1
+        else f"Besides their names, {listed(found)} differ from the baseline {base.label} in: {text}."
+        for text, found in alike.items()
     ]
 
 
@@ -99,10 +97,10 @@ def cautions(table: Table) -> list[str]:
 
 def of_other_hours(rows: Sequence[Row], baseline: str) -> list[str]:
     """Why some of the costs have no interval; empty if all that could have one have it."""
-    names = [row.group.label for row in rows if row.cost and row.cost.n > 1 and not row.same_hours]
-    if not names:
+    found = [row.group.label for row in rows if row.cost and row.cost.n > 1 and not row.same_hours]
+    if not found:
         return []
     return [
-        f"The cost of {', '.join(names)} has no interval: their runs and those of {baseline} were not trained in the "
+        f"The cost of {listed(found)} has no interval: their runs and those of {baseline} were not trained in the "
         "same hours, so the ratio includes other load on the machine. In one sweep, methods alternate seed by seed."
     ]
