@@ -209,10 +209,7 @@ class App:
             return EXIT_FAILED
         if isinstance(error, StoppedBySignal | KeyboardInterrupt):
             number = error.signal_number if isinstance(error, StoppedBySignal) else 2
-            module = sys.modules.get(
-                f"diffusion_lab.cli.commands.{self.command}"
-            )  # absent if stopped before it was imported
-            _say(f"stopped by signal {number}; the same command {getattr(module, 'WHEN_REPEATED', 'starts again')}")
+            _say(f"stopped by signal {number}; the same command {self._when_repeated}")
             return 128 + number
         if isinstance(error, RunLocked):
             _say(f"in use: {error}")
@@ -230,14 +227,17 @@ class App:
             return EXIT_CONFIG
         return self._report_failure(error)
 
+    @property
+    def _when_repeated(self) -> str:
+        module = sys.modules.get(f"diffusion_lab.cli.commands.{self.command}")  # absent if it was not imported yet
+        return getattr(module, "WHEN_REPEATED", "starts again")
+
     def _is_exhausted(self, error: BaseException) -> bool:
         """Whether the disk, the memory or a permission of the machine is why; says so in one sentence."""
         where = "" if self.output is None else f"; folder {self.output}"
         if why := full_disk(error):
-            again = getattr(
-                sys.modules.get(f"diffusion_lab.cli.commands.{self.command}"), "WHEN_REPEATED", "starts again"
-            )
-            _say(f"failed: a file cannot be written ({why}); free some space, then the same command {again}{where}")
+            again = f"free some space, then the same command {self._when_repeated}"
+            _say(f"failed: a file cannot be written ({why}); {again}{where}")
         elif why := no_memory(error):
             _say(f"failed: the memory of this machine does not suffice ({why}); use a smaller model or batch{where}")
         elif why := no_access(error):
