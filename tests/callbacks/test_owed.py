@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -70,11 +71,17 @@ def wait_for(marker: Path, child: Child) -> None:
 
 
 @pytest.fixture(scope="module")
-def wanted(tmp_path_factory):
-    """The state of a run that nothing stopped."""
+def straight(tmp_path_factory):
+    """The folder of a run that nothing stopped."""
     folder = tmp_path_factory.mktemp("straight") / "run"
     train_child(configuration(folder, *SAMPLES)).succeed()
-    return state(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wanted(straight):
+    """Its state."""
+    return state(straight)
 
 
 @pytest.fixture(scope="module")
@@ -145,12 +152,10 @@ def test_a_kill_behind_the_evaluation_measures_nothing_again(wanted, tmp_path):
     assert differences(wanted, state(folder)) == []
 
 
-def test_a_run_that_only_lacks_its_result_gets_it(wanted, tmp_path):
-    folder = tmp_path / "run"
-    cfg = configuration(folder, *SAMPLES)
-    train_child(cfg).succeed()
+def test_a_run_that_only_lacks_its_result_gets_it(straight, wanted, tmp_path):
+    folder = shutil.copytree(straight, tmp_path / "run")
     (folder / "result.json").unlink()  # as a kill between the last evaluation and this file leaves it
-    train_child(cfg).succeed()
+    train_child(configuration(folder, *SAMPLES)).succeed()
     assert differences(wanted, state(folder)) == []
 
 
