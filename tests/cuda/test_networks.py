@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -51,7 +52,20 @@ def answer(
     return network(draw(2, 3, size, size, device=device), t, **cond)
 
 
-@pytest.mark.parametrize("name", options()["network"])
+def kind(name: str) -> str:
+    """A network's class and what is no number in its yaml: networks of a kind differ in sizes alone."""
+    node = OmegaConf.to_container(OmegaConf.load(CONF / "network" / f"{name}.yaml"))
+    return repr([(key, type(value) if type(value) in (int, float, list) else value) for key, value in node.items()])
+
+
+def first_of_each_kind() -> list[Any]:
+    """All networks; a second one of a kind is a second case."""
+    names = options()["network"]
+    first = {kind(name): name for name in reversed(names)}.values()
+    return [pytest.param(name, marks=[pytest.mark.exhaustive] * (name not in first)) for name in names]
+
+
+@pytest.mark.parametrize("name", first_of_each_kind())
 def test_a_network_of_full_size_runs_forward_on_the_device_without_a_wait(name: str) -> None:
     network, size = smallest(name)
     with paper_machine(values=False) as gpu, torch.no_grad():
