@@ -149,8 +149,8 @@ def decided_at_the_end(results: Results) -> str:
     return f" The values at the last step alone decide {decided or 'none'} of the {len(words)} claims." * bool(words)
 
 
-def result_files(folder: Path) -> dict[str, str]:
-    """Name -> text of what a table's folder of results has beside its values."""
+def result_files(folder: Path, figures: bool = True) -> dict[str, str]:
+    """Name -> text of what a table's folder of results has beside its values; its figures take most of the time."""
     from diffusion_lab.cli.table_files import conf_folders, load_scale
     from diffusion_lab.tables.curves import differences
     from diffusion_lab.tables.page import OF_RUNS, absent_rows, as_latex, markdown_of
@@ -165,7 +165,7 @@ def result_files(folder: Path) -> dict[str, str]:
     }
     texts = {"table.md": markdown_of(results, missing, scale, kept), "table.csv": _table_csv(folder, results)}
     texts["table.tex"] = as_latex(tables(results, missing), legend(results))
-    return texts | {file: figure.svg.decode() for file, figure in differences(results).items()}
+    return texts | {file: figure.svg.decode() for file, figure in (differences(results) if figures else {}).items()}
 
 
 def _table_csv(folder: Path, results: Results) -> str:

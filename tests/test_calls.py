@@ -15,6 +15,7 @@ from pathlib import Path
 MOST = 2500
 PROGRAM = """
 import collections, importlib.util, inspect, os, sys
+import hydra, torch  # none of ours: without an event for each call of their own import
 
 package = os.path.dirname(importlib.util.find_spec("diffusion_lab").origin) + os.sep
 calls = collections.Counter()

@@ -27,7 +27,7 @@ def test_a_committed_table_is_what_its_values_say(place: Path) -> None:
     folder, results = FOLDER / place, results_of(f"{paper}/{name}", scale)
     said, values = ((folder / file).read_text(encoding="utf-8") for file in ("table.csv", "per_seed.csv"))
     check_intervals(load_table(f"{paper}/{name}", conf_folders(None)), said, values)
-    for file, text in result_files(folder).items():
+    for file, text in result_files(folder, figures=place == PLACES[0]).items():  # a figure's bytes are not compared
         stored = (folder / file).read_text(encoding="utf-8")
         assert file.endswith(".svg") or stored == text, "write it with `make pages`"
     page = (folder / "table.md").read_text(encoding="utf-8")
