@@ -267,7 +267,9 @@ def as_images(root: str) -> Callable[[dict[str, Any]], None]:
     return both(put("dataset.source", source), lambda record: record.update(data=data))
 
 
-@pytest.mark.parametrize("root", ["photos", "./photos", "{here}/photos", "theirs/../photos"])
+@pytest.mark.parametrize(
+    "root", ["photos", pytest.param("./photos", marks=pytest.mark.exhaustive), "{here}/photos", "theirs/../photos"]
+)
 def test_a_record_does_not_choose_which_files_are_read(
     root: str, theirs: Path, in_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

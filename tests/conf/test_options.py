@@ -56,7 +56,12 @@ def test_every_option_composes_and_fits_its_signature(round: int) -> None:
     assert faults(composed(*(f"{group}={name}" for group, name in ROUNDS[round].items()))) == []
 
 
-@pytest.mark.parametrize("group", ["averaging", *PRESETS])
+LARGE = ("method", "experiment")  # test_scales.py checks these as a run does, in one suite or the other
+
+
+@pytest.mark.parametrize(
+    "group", [pytest.param(g, marks=[pytest.mark.pages] * (g in LARGE)) for g in ("averaging", *PRESETS)]
+)
 def test_every_preset_composes_and_fits(group: str) -> None:
     assert options(group)
     for name in options(group):

@@ -70,7 +70,14 @@ def assert_fits(words: list[str]) -> None:
     assert too_long == {}, (words, cfg.max_steps)
 
 
-AT_EVERY = ("clts_mdlrc", "learned_beta")  # a length that fits 4 steps and 2000 fits those of `small`
+AT_EVERY = ("clts_mdlrc", "learned_beta")  # the other methods' lengths are tried at 4 steps, or with all presets
+
+
+def marks_of(method: str, scale: list[str]) -> list[Any]:
+    """A length that fits 4 steps and 2000 fits those of `small`."""
+    if method in AT_EVERY or scale == ["scale=smoke"]:
+        return []
+    return [pytest.mark.exhaustive if scale else pytest.mark.pages]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +86,7 @@ AT_EVERY = ("clts_mdlrc", "learned_beta")  # a length that fits 4 steps and 2000
         pytest.param(
             method,
             scale,
-            marks=[pytest.mark.exhaustive] * (scale == ["scale=small"] and method not in AT_EVERY),
+            marks=marks_of(method, scale),
             id="-".join([method, *(scale or ["own"])]),
         )
         for method in options("method")
