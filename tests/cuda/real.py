@@ -107,7 +107,7 @@ Work = Callable[[], str | None]  # returns what is wrong
 
 
 def trainings(place: Place) -> Iterator[tuple[str, Work]]:
-    """Every option, four steps each."""
+    """Every option, three steps each."""
     folder = place.folder / "run"
     plain = [choice for choice in CHOICES if choice not in OF_A_GAN]
     methods = [f"method={name}" for name in TRAINED["method"] if f"method={name}" not in OF_A_GAN]
