@@ -46,7 +46,7 @@ class ExcessLoss(Metric):
         floor_images: training images over which the floor is a mean, evenly spread.
 
     Raises:
-        ValueError: an argument out of range; from `check_model`, a schedule that does not reach from `low` to `high`.
+        ValueError: an argument out of range; from `check_model`, a schedule that lacks some of the levels.
     """
 
     name, better, units = "excess_loss", "lower", "bits/dim"
@@ -69,17 +69,21 @@ class ExcessLoss(Metric):
 
     def check_model(self, model: Denoiser) -> None:
         least, most = float(model.schedule.log_snr[-1]), float(model.schedule.log_snr[0])
-        if not least <= self.low < self.high <= most:
+        first, last = self._log_snrs()[[0, -1]].tolist()
+        if not least <= first <= last <= most:
             raise ValueError(
-                f"names=[{self.name}] must have a schedule with log SNRs from {self.low:g} to {self.high:g}, and this "
+                f"names=[{self.name}] must have a schedule with log SNRs from {first:g} to {last:g}, and this "
                 f"one has {least:.3g} to {most:.3g}; use another schedule, or a metric of your own with other `low` "
                 "and `high`"
             )
 
     def timesteps(self, schedule: NoiseSchedule) -> Tensor:
         """(K,) int64 the timestep nearest to each level."""
-        levels = self.low + (torch.arange(self.levels) + 0.5) * (self.high - self.low) / self.levels
-        return (schedule.log_snr.cpu() - levels[:, None]).abs().argmin(1)
+        return (schedule.log_snr.cpu() - self._log_snrs()[:, None]).abs().argmin(1)
+
+    def _log_snrs(self) -> Tensor:
+        """(K,) float32 the levels, in rising order."""
+        return self.low + (torch.arange(self.levels) + 0.5) * (self.high - self.low) / self.levels
 
     def count(self, num_samples: int, data: ImageDataModule) -> int:
         return min(num_samples, len(data.source.test()))

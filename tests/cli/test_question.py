@@ -78,9 +78,7 @@ def test_by_default_the_first_metric_decides(composed, tmp_path: Path) -> None:
 
 def test_a_metric_that_is_not_defined_for_the_model_is_refused(composed) -> None:
     (fault,) = map(str, check(composed("metrics.names=[fid,excess_loss]", "schedule=laplace")))
-    words = (
-        "metrics.names=[excess_loss] must have a schedule with log SNRs from -6 to 6, and this one has -10.1 to 3.11;"
-    )
+    words = "metrics.names=[excess_loss] must have a schedule with log SNRs from -5.75 to 5.75, and this one has -10.1"
     assert fault.startswith(words)
 
 

@@ -113,7 +113,8 @@ def test_the_floor_of_training_images_is_that_of_some_of_them_and_computed_once(
 
 
 def test_a_schedule_that_does_not_reach_the_levels_is_refused():
-    words = "names=.excess_loss. must have a schedule with log SNRs from -6 to 6, and this one has -10.1 to 3.11; use"
+    words = "names=.excess_loss. must have a schedule with log SNRs from -5.75 to 5.75, and this one has -10.1 to 3.11;"
+    ExcessLoss().check_model(Denoiser(Zero(), cosine(100), Epsilon()))  # to 5.99
     with pytest.raises(ValueError, match=words):
         measured(Denoiser(Zero(), laplace(), Epsilon()))
 
