@@ -114,7 +114,7 @@ class LoopSampler:
         """
         weighted = self._check_losses(loss, loss if objective is None else objective)
         self._sums.append((self._step + 1, loss.detach().float().sum() + weighted.detach().float().sum()))
-        if len(self._sums) >= (1 if loss.device.type == "cpu" else 20):  # the host waits for a GPU at each look
+        if len(self._sums) >= _steps_between_looks(loss.device):
             self._check_finite()
         if self._adapts:
             records = []
@@ -200,6 +200,11 @@ class LoopSampler:
         if self._evaluated is not None:
             probe = DenoiserProbe(self._evaluated, self._streams, max_rows=2 * rows)
         return Context(position, self._streams, device, probe, cond)
+
+
+def _steps_between_looks(device: torch.device) -> int:
+    """At the losses: the host waits for a GPU at each."""
+    return 1 if device.type == "cpu" else 20
 
 
 class _Evaluated:
