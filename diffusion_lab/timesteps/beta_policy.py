@@ -46,8 +46,10 @@ def draw_beta(a: Tensor, b: Tensor, context: Context) -> Tensor:
     """
     numbers = context.uniform(len(a), COLUMNS)
     x, y = log_gamma(torch.cat([a, b]).double(), torch.cat(numbers.chunk(2, dim=1))).chunk(2)
-    # In logarithms: with a, b << 1 both Gamma variables may underflow.
-    return torch.sigmoid(x - y).clamp(EDGE, 1 - EDGE)
+    # In logarithms: with a, b << 1 both Gamma variables may underflow. A CPU computes the sigmoids of the last n mod 16
+    # numbers one by one and rounds some differently, so they are made a multiple.
+    logit = torch.nn.functional.pad(x - y, (0, -len(a) % 16))
+    return torch.sigmoid(logit)[: len(a)].clamp(EDGE, 1 - EDGE)
 
 
 def log_gamma(shape: Tensor, numbers: Tensor) -> Tensor:

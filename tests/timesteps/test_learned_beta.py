@@ -63,10 +63,14 @@ def test_draws_follow_the_beta_distribution(a, b):
 
 
 def test_a_rows_draw_does_not_depend_on_the_split():
-    a, b = torch.rand(8) + 0.5, torch.rand(8) + 0.5
-    whole = draw_beta(a, b, Context(Position(5), Streams(0)))
-    parts = [draw_beta(a[i : i + 4], b[i : i + 4], Context(Position(5, i // 4, 2), Streams(0))) for i in (0, 4)]
-    assert torch.equal(whole, torch.cat(parts))
+    a, b = torch.rand(2, 40, generator=torch.Generator().manual_seed(0)) + 0.5
+    for step in range(20):
+        whole = draw_beta(a, b, Context(Position(step), Streams(0)))
+        for size in (20, 8, 1):
+            rows = [slice(i, i + size) for i in range(0, 40, size)]
+            places = [Context(Position(step, i, len(rows)), Streams(0)) for i in range(len(rows))]
+            parts = [draw_beta(a[one], b[one], place) for one, place in zip(rows, places, strict=True)]
+            assert torch.equal(whole, torch.cat(parts))
 
 
 def test_masses_of_the_rounded_beta_distribution():

@@ -144,10 +144,13 @@ def remark(pair: Pair) -> str:
     if not missing and not other:
         return "The newest grid of each run, from equal latents and solver noise: images at one place correspond."
     reason = f"{' and '.join(missing)} kept no grids" if missing else f"the grids differ in the {', '.join(other)}"
-    words = [command("sample", setting("run", group.runs[0].folder), "seeds=0-63") for group in pair.groups]
-    commands = " and ".join(f"`{one}`" for one in words)
+    commands = " and ".join(_command(group) for group in pair.groups)
     return f"No grids from equal noise: {reason}. {commands} make them, with the same solver=... and seed=... for both."
 
 
 def _has(group: Group) -> bool:
     return any(run.samples() for run in group.runs)
+
+
+def _command(group: Group) -> str:
+    return f"`{command('sample', setting('run', group.runs[0].folder), 'seeds=0-63')}`"
