@@ -1,4 +1,4 @@
-"""`diffusion-lab report --watch`: the report again whenever a run of the folder has changed."""
+"""`diffusion-lab report --watch`: the report again whenever a run or an analysis in the folder has changed."""
 
 from __future__ import annotations
 
@@ -23,30 +23,33 @@ if TYPE_CHECKING:
 def watch(
     folder: str | Path, every: float, make: Callable[[RunFolder], tuple[Report, Any]], show: Callable[..., None]
 ) -> int:
-    """Report the runs at first and whenever one of them has changed, until Ctrl-C; returns 130.
+    """Report the runs at first and whenever one of them, or an analysis, has changed, until Ctrl-C; returns 130.
 
     On a terminal each report takes the place of the last one. Elsewhere the first one is followed by a line for each of
     its tables, at first and at each change.
 
     Args:
         folder: with the runs.
-        every: seconds between two looks.
+        every: seconds between two checks.
         make: makes the report of the runs and writes its files.
         show: prints what `make` returns.
 
     Raises:
         FileNotFoundError, ValueError: as `read_runs` and `make`.
     """
+    from diffusion_lab.reports.pages.html import analysed
+
     read, shown = Remembered(), None
     try:
         while True:
-            found = read_runs(folder, read)
-            if shown is None or _changed(shown, found):
-                made = make(found)
+            runs = read_runs(folder, read)
+            found = runs, analysed(runs)
+            if shown is None or _changed(shown[0], runs) or shown[1] != found[1]:
+                made = make(runs)
                 if sys.stdout.isatty():
                     make_console().clear()
                     show(*made)
-                    print(f"as of {_now()}; looks for changes every {every:g} s, until Ctrl-C", flush=True)
+                    print(f"as of {_now()}; checks for changes every {every:g} s, until Ctrl-C", flush=True)
                 else:
                     if shown is None:
                         show(*made)

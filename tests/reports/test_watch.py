@@ -9,6 +9,7 @@ import pytest
 from diffusion_lab.cli import report_watch
 from diffusion_lab.cli.commands.report import main
 from diffusion_lab.reports import read_runs
+from diffusion_lab.runs.names import DIGEST, FILES
 from diffusion_lab.runs.remembered import Remembered
 from tests.reports.synthetic import write_run
 
@@ -28,6 +29,39 @@ def test_only_what_has_changed_is_read_again(tmp_path):
     (tmp_path / "0" / "result.json").unlink()
     assert [run.status for run in read_runs(tmp_path, read).runs] == ["lost", "done"]
     assert read_runs(tmp_path).runs[0] is not first  # the control: without a memory
+
+
+@pytest.mark.parametrize("pattern", FILES)
+def test_any_file_that_a_run_writes_changes_it_but_what_reading_writes(tmp_path, pattern):
+    write_run(tmp_path / "0", "uniform", 0, steps=250)
+    read = Remembered()
+    run = read_runs(tmp_path, read).runs[0]
+    assert run.step == 250 and read_runs(tmp_path, read).runs[0] is run
+    path = tmp_path / "0" / pattern.replace("*", "new")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.write("\n")
+    assert (read_runs(tmp_path, read).runs[0] is run) == (pattern == DIGEST)
+
+
+def test_an_analysis_of_the_folder_renews_the_report(tmp_path, capsys, monkeypatch, without_figures):
+    write_run(tmp_path / "0", "uniform", 0, steps=250)
+    looks = iter([False, True, False, None])
+
+    def sleep(every):
+        if (look := next(looks)) is None:
+            raise KeyboardInterrupt
+        if look:
+            place = tmp_path / "analyses" / "landscape"
+            place.mkdir(parents=True)
+            (place / "figure.svg").write_text("<svg/>")
+            (place / "facts.json").write_text('{"sentence": "It is flat.", "protocol": {}}')
+
+    monkeypatch.setattr(report_watch, "time", SimpleNamespace(sleep=sleep))
+    page = tmp_path / "p.html"
+    assert main([str(tmp_path), "--watch", "--out", str(page)]) == 130
+    assert len(re.findall(r"^\d\d:\d\d:\d\d  1 done", capsys.readouterr().out, re.MULTILINE)) == 2
+    assert "It is flat." in page.read_text()
 
 
 @pytest.mark.parametrize("on_terminal", [False, True])

@@ -168,7 +168,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--watch", action="store_true", help="renew table and page while the runs go on, until Ctrl-C")
     parser.add_argument(
-        "--every", metavar="SECONDS", type=float, default=10.0, help="seconds between two looks of --watch; default: 10"
+        "--every",
+        metavar="SECONDS",
+        type=float,
+        default=10.0,
+        help="seconds between checks of --watch; default: 10",
     )
     parser.add_argument(
         "--wandb", action="store_true", help="also log the table and its verdicts to W&B, as a run in the runs' group"
