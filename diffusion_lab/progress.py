@@ -8,7 +8,7 @@
 On a terminal the work has a bar on standard error while it lasts, below the bar of the work that it is a part of.
 Elsewhere it prints a line at most every `LINE_EVERY` seconds, and none if it is done before:
 
-    sampling 400/1000 images  time 31s  eta 46s
+    sampling 400/1000 images  time 31 s  eta 46 s
 
 Work that cannot be counted is named by `waiting`.
 """
@@ -181,12 +181,16 @@ def _clear() -> None:
 
 
 def duration(seconds: float) -> str:
-    """ "41s", "2m 05s", "3h 20m"; "?" if it is not known."""
+    """2.3 s, 41 s, 12 min 05 s, 3 h 20 min, 3.5 days; "?" if it is not known."""
     if seconds == float("inf"):
         return "?"
+    if 0.05 <= seconds < 9.95:
+        return f"{seconds:.1f} s"
     minutes, s = divmod(round(seconds), 60)
     hours, m = divmod(minutes, 60)
-    return f"{hours}h {m:02d}m" if hours else f"{m}m {s:02d}s" if m else f"{s}s"
+    if hours >= 48:
+        return f"{seconds / 86400:.1f} days"
+    return f"{hours} h {m:02d} min" if hours else f"{m} min {s:02d} s" if m else f"{s} s"
 
 
 _shown: Bars | None = None  # one display for all work of this process, from the first bar to the last

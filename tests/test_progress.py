@@ -23,9 +23,9 @@ def test_short_work_prints_nothing_and_long_work_a_line_now_and_then(capsys, mon
             now += 5.0
             task.advance(10)
     assert capsys.readouterr().out.splitlines() == [
-        "sampling 30/100 images  time 15s  eta 35s",
-        "sampling 60/100 images  time 30s  eta 20s",
-        "sampling 90/100 images  time 45s  eta 5s",
+        "sampling 30/100 images  time 15 s  eta 35 s",
+        "sampling 60/100 images  time 30 s  eta 20 s",
+        "sampling 90/100 images  time 45 s  eta 5.0 s",
     ]
 
 
@@ -36,7 +36,7 @@ def test_what_was_done_before_says_nothing_of_the_speed(capsys, monkeypatch: pyt
         task.skip(40)
         now = 20.0
         task.advance(10)
-    assert capsys.readouterr().out == "pieces 90/100  time 20s  eta 20s\n"
+    assert capsys.readouterr().out == "pieces 90/100  time 20 s  eta 20 s\n"
 
 
 def test_nothing_is_shown_where_it_is_not_wanted(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +50,11 @@ def test_nothing_is_shown_where_it_is_not_wanted(capsys, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.4, "0s"), (59.6, "1m 00s"), (125, "2m 05s"), (12000, "3h 20m"), (float("inf"), "?")]
+    ("seconds", "text"),
+    [
+        *((0.0, "0 s"), (0.04, "0 s"), (2.34, "2.3 s"), (9.96, "10 s"), (41.2, "41 s"), (59.6, "1 min 00 s")),
+        *((725, "12 min 05 s"), (7500, "2 h 05 min"), (12000, "3 h 20 min"), (300000, "3.5 days"), (float("inf"), "?")),
+    ],
 )
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
@@ -74,7 +78,7 @@ print("after", file=sys.stderr)
 def test_a_terminal_shows_the_inner_bar_below_the_outer_one_and_none_at_the_end() -> None:
     screen = on_a_terminal([sys.executable, "-c", NESTED], columns=80)
     assert "sampling" in screen.shown and "1/2 images" in screen.shown and "loss 0.5" in screen.shown
-    assert "eta 1m 00s" in screen.shown and max(map(len, screen.last)) <= 80
+    assert "eta 1 min 00 s" in screen.shown and max(map(len, screen.last)) <= 80
     assert screen.last == ["a line", "a line", "a line", "after"]
 
 

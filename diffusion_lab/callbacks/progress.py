@@ -29,7 +29,7 @@ class Progress(StepCallback):
     """Bars on a terminal, of training and below it of the evaluation that is going on, or a line every `line_every`
     seconds elsewhere:
 
-        step 1500/2000  images 96.0k  time 41s  images/s 2341  eta 14s  loss 1.243e-01  memory 0.6 GB
+        step 1500/2000  images 96.0k  time 41 s  images/s 2341  eta 14 s  loss 1.243e-01  memory 0.6 GB
 
     The time that is left (eta) contains the evaluations to come. The first step is left out of it and of images/s once
     there is another: it loads kernels of a GPU, and `compile=true` makes them, in seconds to minutes. Until an

@@ -17,7 +17,7 @@ from diffusion_lab.cli.processes import world_size
 from diffusion_lab.cli.question import question_of, words
 from diffusion_lab.cli.validate import missing_here
 from diffusion_lab.printable import make_console
-from diffusion_lab.progress import waiting
+from diffusion_lab.progress import duration, waiting
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -119,15 +119,6 @@ def print_rows(console: Console, head: tuple[str, ...], rows: list[tuple[str, ..
     for row in rows:
         table.add_row(*row)
     console.print(table)
-
-
-def duration(seconds: float) -> str:
-    """41 s, 3 min 20 s, 2 h 05 min, 3.4 days."""
-    minutes, s = divmod(round(seconds), 60)
-    hours, m = divmod(minutes, 60)
-    if hours >= 48:
-        return f"{seconds / 86400:.1f} days"
-    return f"{hours} h {m:02d} min" if hours else f"{m} min {s:02d} s" if m else f"{s} s"
 
 
 def size(count: float) -> str:

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 def print_plan(study: Study, plan: Plan, later: Sequence[TableRow], place: Path) -> None:
     """Jobs, time, disk, what is missing, settings, and the folder `place` of the table's files."""
-    from diffusion_lab.cli.dry_run import duration, size
+    from diffusion_lab.cli.dry_run import size
     from diffusion_lab.cli.table_plan import common_and_different
+    from diffusion_lab.progress import duration
     from diffusion_lab.reports.comparison.cells import Cell, Comparison
 
     done = len(plan.jobs) - len(plan.open)

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from diffusion_lab.files import write_whole
 from diffusion_lab.markup import markdown_cell, markdown_text
 from diffusion_lab.printable import one_line
-from diffusion_lab.reports.comparison.cells import Comparison, duration
+from diffusion_lab.progress import duration
+from diffusion_lab.reports.comparison.cells import Comparison
 from diffusion_lab.reports.figures import Figure
 from diffusion_lab.reports.pages.files import latex, markdown, tex
 from diffusion_lab.reports.pages.html import environment

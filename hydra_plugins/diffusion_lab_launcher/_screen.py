@@ -1,12 +1,12 @@
 """The output of a sweep: a line for each job that ends, below them on a terminal a live table of those that run, in a
 log file a line of them if nothing else was printed for a while, and the unfinished jobs at the end.
 
-    [ 3/12] done        sampler=speed seed=0  41 s  fd1k_digits 2.314  eta 5m 20s
-    [ 3/12] running     sampler=speed seed=1 400/2000, sampler=speed seed=2 380/2000  eta 5m 20s
+    [ 3/12] done        sampler=speed seed=0  41 s  fd1k_digits 2.314  eta 5 min 20 s
+    [ 3/12] running     sampler=speed seed=1 400/2000, sampler=speed seed=2 380/2000  eta 5 min 20 s
 
-    running                   step     eta  newest metric
-    sampler=speed seed=1  400/2000  1m 05s  fd1k_digits 3.207
-    ━━━━━━━━╸━━━━━━━━━━━━ 3/12 done, 1 failed, 7 waiting  eta 5m 20s
+    running                   step         eta  newest metric
+    sampler=speed seed=1  400/2000  1 min 05 s  fd1k_digits 3.207
+    ━━━━━━━━╸━━━━━━━━━━━━ 3/12 done, 1 failed, 7 waiting  eta 5 min 20 s
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Screen:
         """Print one line: number, status, what differs, time, the first metric or the reason, and the sweep's rest."""
         self._ended.append(outcome)
         status = "done before" if outcome.status == "skipped" else outcome.status
-        seconds = f"{outcome.seconds:.0f} s" if outcome.seconds else ""
+        seconds = duration(outcome.seconds) if outcome.seconds else ""
         rest = self._eta() if self._live is None and outcome.seconds else ""
         self._line(status, self.words[outcome.job.index], seconds, outcome.reason or _metric(outcome), rest)
 
@@ -99,7 +99,7 @@ class Screen:
         self._said = time.monotonic()
 
     def _eta(self) -> str:
-        """ "eta 5m 20s", or "" if that is not known or nothing is left."""
+        """ "eta 5 min 20 s", or "" if that is not known or nothing is left."""
         return f"eta {duration(rest)}" if (rest := self._rest()) else ""
 
     def stopping(self, number: int, running: int, first: bool) -> None:
@@ -162,7 +162,7 @@ class Screen:
         return Group(rows, bar) if self._running else bar
 
     def _counts(self) -> str:
-        """ "3/12 done, 1 failed, 7 waiting  eta 5m 20s" """
+        """ "3/12 done, 1 failed, 7 waiting  eta 5 min 20 s" """
         failed = sum(outcome.status not in GOOD for outcome in self._ended)
         words = [f"{len(self._ended) - failed}/{len(self.jobs)} done"]
         words += [f"{failed} failed"] if failed else []

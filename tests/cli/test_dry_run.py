@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from diffusion_lab.cli.checks.machine import checkpoint_bytes
-from diffusion_lab.cli.dry_run import duration, size
+from diffusion_lab.cli.dry_run import size
 from diffusion_lab.cli.main import main
 from diffusion_lab.cli.validate import check
 from tests.harness import Child
 
 
 def test_words() -> None:
-    assert [duration(s) for s in (41, 200, 7500, 300000)] == ["41 s", "3 min 20 s", "2 h 05 min", "3.5 days"]
     assert [size(n) for n in (12, 1234, 34.5e6, 1.2e9)] == ["12 B", "1.23 kB", "34.5 MB", "1.2 GB"]
 
 

@@ -58,7 +58,7 @@ def test_the_line_of_a_job_that_ends_has_the_rest_over_all_slots(tmp_path: Path,
             screen.show([(one, time.time() - 10) for one in jobs[k : k + 2]])
             for one in jobs[k : k + 2]:
                 screen.finished(Outcome(one, "done", seconds=10.0))
-    rests = re.findall(r"eta (?:(\d)m )?(\d+)s", capsys.readouterr().out)
+    rests = re.findall(r"eta (?:(\d) min )?(\d+) s", capsys.readouterr().out)
     found = [60 * int(minutes or 0) + int(seconds) for minutes, seconds in rests]
     assert found == [10 * pairs for pairs in (7, 6, 5, 4, 3, 2, 1) for _ in range(2)]
 
@@ -97,7 +97,7 @@ def test_a_log_file_has_the_rest_in_each_line(tmp_path: Path, capsys: pytest.Cap
     jobs = [job(tmp_path / f"run{i}", i, (f"seed={i}",)) for i in range(3)]
     with Screen(jobs, tmp_path) as screen:
         screen.finished(Outcome(jobs[0], "done", seconds=100.0))
-    assert capsys.readouterr().out.splitlines()[1] == "[1/3] done        seed=0  100 s  eta 3m 20s"
+    assert capsys.readouterr().out.splitlines()[1] == "[1/3] done        seed=0  1 min 40 s  eta 3 min 20 s"
 
 
 def test_a_log_file_names_the_jobs_that_run_when_nothing_else_was_said(
@@ -123,7 +123,7 @@ def test_a_log_file_names_the_jobs_that_run_when_nothing_else_was_said(
     first, *lines = capsys.readouterr().out.splitlines()
     assert first.startswith("12 jobs in ")
     assert lines[:2] == ["[ 0/12] running     seed=0 40/100, seed=1 41/100"] * 2
-    assert lines[2].startswith("[ 1/12] done        seed=0  70 s")
+    assert lines[2].startswith("[ 1/12] done        seed=0  1 min 10 s")
     assert lines[3].startswith("[ 1/12] running     seed=1 41/100, ") and ", seed=8 48/100, 1 more  eta " in lines[3]
     assert len(lines) == 4
 
@@ -146,7 +146,7 @@ def test_a_terminal_has_a_table_of_the_jobs_that_run(tmp_path: Path, columns: in
     screens = [text.splitlines() for _, text in seen.shown_at]
     tables = [lines for lines in screens if any(line.startswith("running ") for line in lines)]
     rows = [line for lines in tables for line in lines if re.match(r"seed=\d sampler=(uniform|speed) +\d+/120", line)]
-    assert any(re.search(r" [1-9]\d*/120 +\d+s", row) for row in rows), rows[-1:]
+    assert any(re.search(r" [1-9]\d*/120 +\d.*(s|min)", row) for row in rows), rows[-1:]
     bars = [line for lines in tables for line in lines if "/4 done" in line]
     assert any(re.search(r"━.* 1/4 done, .*waiting  eta", line) for line in bars) or any("eta" in b for b in bars)
     assert not any(line.startswith("running ") for line in seen.last)  # it leaves the lines of the jobs alone

@@ -12,7 +12,7 @@ from scipy import stats
 from diffusion_lab.cli.outcome import outcome
 from diffusion_lab.intervals import ratio_interval
 from diffusion_lab.reports import choose_metric, compare, group_runs, read_runs, summarise, with_baseline
-from diffusion_lab.reports.comparison.cells import columns, decimals, duration, number, with_interval
+from diffusion_lab.reports.comparison.cells import columns, decimals, number, with_interval
 from diffusion_lab.reports.comparison.rows import tabulate
 from diffusion_lab.reports.comparison.sentences import legend
 from diffusion_lab.reports.pages.files import latex, markdown, tex
@@ -346,10 +346,6 @@ def test_decimals_follow_the_smallest_mean():
     assert decimals([2.1, 120.0]) == 3
     assert decimals([1e-6, 1.0]) == -1
     assert decimals([]) == decimals([0.0]) == 3
-
-
-def test_durations():
-    assert [duration(s) for s in (2.34, 41.2, 725, 12000)] == ["2.3 s", "41 s", "12 min 05 s", "3 h 20 min"]
 
 
 def test_a_column_without_anything_in_it_is_left_out(tmp_path):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from diffusion_lab.intervals import ESTIMANDS, Interval
+from diffusion_lab.progress import duration
 from diffusion_lab.reports.comparison.answer import answer
 from diffusion_lab.reports.comparison.copying import copying_notes
 from diffusion_lab.reports.comparison.effects import effect_text, minus
@@ -182,16 +183,6 @@ def decimals(means: Sequence[float], digits: int = 4) -> int:
     if sizes and not (1e-4 <= min(sizes) and max(sizes) < 1e6):
         return -1
     return max(0, digits - 1 - math.floor(math.log10(min(sizes)))) if sizes else digits - 1
-
-
-def duration(seconds: float) -> str:
-    """`41 s`, `12 min 05 s`, `3 h 20 min`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
 def next_hour_words(table: Table) -> str:

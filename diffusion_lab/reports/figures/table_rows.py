@@ -9,7 +9,8 @@ import numpy as np
 
 from diffusion_lab.intervals import Interval
 from diffusion_lab.plotting import line_style, panels, row_names
-from diffusion_lab.reports.comparison.cells import duration, number
+from diffusion_lab.progress import duration
+from diffusion_lab.reports.comparison.cells import number
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.figures.base import Figure, averaged_runs, seeds_text
 from diffusion_lab.runs.run import Run
