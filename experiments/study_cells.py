@@ -18,40 +18,43 @@ from diffusion_lab.verdicts import MARGIN, Verdict, judge, seeds_needed
 _OVER = " / "
 
 
-def seeds(path: Path, label: str, metric: str) -> dict[int, float]:
+def seeds(path: Path, label: str, metric: str, estimand: str = "training") -> dict[int, float]:
     """seed -> value of a row of a study.
 
     Raises:
         ValueError: the file has no such row.
     """
-    found = rows(path, metric)
+    found = rows(path, metric, estimand)
     if label not in found:
         raise ValueError(f"row={label} must have {metric} in {path}; use the name that the table has")
     return found[label]
 
 
 @cache
-def rows(path: Path, metric: str) -> dict[str, dict[int, float]]:
+def rows(path: Path, metric: str, estimand: str = "training") -> dict[str, dict[int, float]]:
     """Row -> seed -> value, in the order of the file, whose first row is the baseline. Of a paper's table with one
-    column, whose file has a line for each step, the geometric mean over training."""
+    column, whose file has a line for each step, the geometric mean over training, or the value at the end."""
     found: dict[str, dict[int, list[float]]] = {}
     with open(path, newline="", encoding="utf-8") as file:
         for line in csv.DictReader(file):
             if line.get("metric", line.get("quantity")) == metric:
                 found.setdefault(line["row"], {}).setdefault(int(line["seed"]), []).append(float(line["value"]))
     return {
-        row: {seed: values[0] if len(values) == 1 else geometric_mean(values) for seed, values in by_seed.items()}
+        row: {
+            seed: values[-1] if estimand == "end" or len(values) == 1 else geometric_mean(values)
+            for seed, values in by_seed.items()
+        }
         for row, by_seed in found.items()
     }
 
 
-def pairs(page: Path, row: str, file: str, metric: str) -> str:
+def pairs(page: Path, row: str, file: str, metric: str, estimand: str = "training") -> str:
     """A row with the ratio of the two rows of the study that it names, which are decided by themselves: Student's
     interval of the paired logarithms. As it is while FILE is not there."""
     name = row.strip("| ").split(" | ")[0]
     if not (page.parent / file).is_file():
         return row
-    one, other = (seeds(page.parent / file, label, metric) for label in name.split(_OVER))
+    one, other = (seeds(page.parent / file, label, metric, estimand) for label in name.split(_OVER))
     found = judge([other, one], "ratio", rising=False)[1]
     assert found is not None
     return f"| {name} | {' | '.join(ratio_words(found))} |"
