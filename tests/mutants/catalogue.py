@@ -323,7 +323,13 @@ MUTANTS = [
     Mutant(
         "time as printed, of all seeds", _CELLS, "duration(row.seconds.mean)", "duration(row.seconds.mean * 2)", CELLS
     ),
-    Mutant("time as printed, minutes of 36 s", _CELLS, "whole % 3600 // 60", "whole % 3600 // 36", CELLS),
+    Mutant(
+        "time as printed, minutes of 36 s",
+        "diffusion_lab/progress.py",
+        "divmod(round(seconds), 60)",
+        "divmod(round(seconds), 36)",
+        ("tests/test_progress.py",),
+    ),
     Mutant(
         "quality in the figure, of the best seed",
         _MEANS,
