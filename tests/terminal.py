@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import struct
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from typing import NamedTuple
 import pyte
 
 from tests.harness import Child
+
+BEFORE_ERASING = re.compile(rb"(?=\r\x1b\[2K)")  # a line is left for another text
 
 
 class Recording(NamedTuple):
@@ -57,8 +60,10 @@ def on_a_terminal(
             break
         if not data:
             break
-        stream.feed(data)
-        screens.append((time.monotonic() - start, "\n".join(screen.display)))
+        pieces = BEFORE_ERASING.split(data)  # what is written and erased in one read was shown as well
+        for piece in filter(None, pieces):
+            stream.feed(piece)
+            screens.append((time.monotonic() - start, "\n".join(screen.display)))
     os.close(ours)
     above = ["".join(line[x].data for x in range(columns)) for line in screen.history.top]
     last = [line.rstrip() for line in [*above, *screen.display] if line.strip()]
