@@ -11,6 +11,8 @@ which is the baseline, and n seeds.
     heavy tails      Student's t with 4 degrees of freedom
     diverging        one seed of one row is 40 standard deviations above the others; the other rows are asked
     noisy row        one row has 10 times the standard deviation of the others
+    collapsed seed   the archive, with one seed of one row 10 of its standard deviations above the others; the other
+                     rows are asked
     repeating row    one row differs from the baseline by a hundredth of the noise (standard deviation 0.001)
 
 False: share of tables in which a row is called better or worse. Decided: share of the rows of true ratio 1.1 to 1.4
@@ -47,6 +49,7 @@ ROOT = Path(__file__).resolve().parents[1]
 VALUES = ROOT / "experiments" / "schedule_by_sampler" / "digits.values.csv"
 PAGE = Path(__file__).resolve().parent / "verdicts.md"
 ROWS, SEEDS, TABLES = (2, 4, 7, 13, 20), (3, 5, 10), 6_000
+COLLAPSED = 10  # standard deviations
 COMPONENTS = {"training seed": 0.0060, "latents": 0.0013, "both": 0.0023}
 
 Tables = Callable[[np.random.Generator, int, int, int], np.ndarray]  # random, tables, rows, seeds -> (.., K, n)
@@ -108,6 +111,12 @@ def noisy_row(random: np.random.Generator, tables: int, rows: int, seeds: int) -
     return y
 
 
+def collapsed_seed(random: np.random.Generator, tables: int, rows: int, seeds: int) -> np.ndarray:
+    y = of_archive(random, tables, rows, seeds)
+    y[:, -1, 0] += COLLAPSED * NOISE.std()
+    return y
+
+
 def repeating_row(random: np.random.Generator, tables: int, rows: int, seeds: int) -> np.ndarray:
     y = random.standard_normal((tables, rows, seeds)) * 0.1
     y[:, -1] = y[:, 0] + random.standard_normal((tables, seeds)) * 0.001
@@ -155,21 +164,28 @@ def paired_holm(y: np.ndarray) -> np.ndarray:
 
 def false_verdicts(tables: Tables, rows: int, seeds: int) -> float:
     decided = judged(tables(np.random.default_rng([rows, seeds]), TABLES, rows, seeds)).decided
-    return float((decided[:, :-1] if tables is diverging else decided).any(1).mean())
+    return float((decided[:, :-1] if tables in (diverging, collapsed_seed) else decided).any(1).mean())
 
 
-def decided_pairs(rows: int, seeds: int) -> tuple[float, float]:
-    """Share of the rows of true ratio 1.1 to 1.4 that are decided: over training now, at the end as before."""
+def decided_pairs(rows: int, seeds: int) -> tuple[float, float, float]:
+    """Share of the rows of true ratio 1.1 to 1.4 that are decided: over training now, also of the others where one seed
+    of one row has collapsed, and at the end as before."""
     random = np.random.default_rng([rows, seeds])
     cells, columns = _chosen(random, TABLES // 4, len(Y), rows), _chosen(random, TABLES // 4, 5, seeds)
     now, before = (own[cells[:, :, None], columns[:, None, :]] for own in (OVER, np.exp(Y[:, :, 1])))
+    collapsed = now.copy()
+    collapsed[:, -1, 0] += COLLAPSED * NOISE.std()
     shares = []
-    for truth, decided in ((OVER, judged(now).decided), (Y[:, :, 1], paired_holm(before))):
+    for truth, decided, asked_rows in (
+        (OVER, judged(now).decided, rows - 1),
+        (OVER, judged(collapsed).decided, rows - 2),
+        (Y[:, :, 1], paired_holm(before), rows - 1),
+    ):
         mean = truth[cells].mean(-1)
-        size = np.abs(mean[:, 1:] - mean[:, :1])
+        size = np.abs(mean[:, 1:] - mean[:, :1])[:, :asked_rows]
         asked = (size > np.log(1.1)) & (size < np.log(1.4))
-        shares.append(float((decided & asked).sum() / asked.sum()))
-    return shares[0], shares[1]
+        shares.append(float((decided[:, :asked_rows] & asked).sum() / max(asked.sum(), 1)))
+    return shares[0], shares[1], shares[2]
 
 
 def coverage(effects: str, rows: int, seeds: int) -> float:
@@ -233,13 +249,13 @@ def lines() -> Iterator[str]:
     yield from grid({name: lambda k, n, own=own: false_verdicts(own, k, n) for name, own in kinds.items()}, SEEDS)
     yield "\nWith a row that stands out; a noisy one is seen as such only if its few values are not alike by chance:\n"
     yield f"| | n | {' | '.join(f'K = {rows}' for rows in ROWS[1:])} |\n|---|---:|" + "---:|" * (len(ROWS) - 1)
-    for name, own in {"diverging": diverging, "noisy row": noisy_row, "repeating row": repeating_row}.items():
+    special = {"diverging": diverging, "collapsed seed": collapsed_seed, "noisy row": noisy_row}
+    for name, own in {**special, "repeating row": repeating_row}.items():
         for n in SEEDS:
             yield f"| {name} | {n} | {' | '.join(f'{false_verdicts(own, rows, n):.3f}' for rows in ROWS[1:])} |"
     yield "\n## Decided, of the rows whose true ratio is 1.1 to 1.4\n"
-    yield from grid(
-        {"now": lambda k, n: decided_pairs(k, n)[0], "before": lambda k, n: decided_pairs(k, n)[1]}, SEEDS[:2]
-    )
+    columns = ("now", "now, one seed of another row collapsed", "before")
+    yield from grid({name: lambda k, n, i=i: decided_pairs(k, n)[i] for i, name in enumerate(columns)}, SEEDS[:2])
     yield "\n## Covered: every interval of the table holds the truth\n"
     effects = {"no difference": "none", "differences of the archive": "archive", "half of the rows far away": "half"}
     yield from grid({name: lambda k, n, own=own: coverage(own, k, n) for name, own in effects.items()}, SEEDS)

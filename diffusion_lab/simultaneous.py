@@ -5,12 +5,21 @@ a block: its rows share images, noise, initial weights and latents. Row 0 is the
 
 **Estimate.** m_k = mean over the common seeds of y_ks - y_0s.
 
-**Variance.** With residuals e_ks = y_ks - y_k. - y_.s + y_.. and n seeds, s_k^2 = sum_s e_ks^2 / (n - 1) has the mean
-(1 - 2/K) v_k + v/K, where v is the mean of the rows' variances v_k: so v = K/(K - 1) mean s_k^2, and
-(s_k^2 - v/K) / (1 - 2/K) estimates v_k, with so few seeds only roughly. It is moderated with d = 4 (Smyth 2004, "Linear
-models and empirical Bayes methods for assessing differential expression", section 4):
+**Variance.** Row k weighs w_k in what the rows of a seed have in common, sum_k w_k = 1. With the residuals
+
+    e_ks = y_ks - y_k. - sum_j w_j (y_js - y_j.),      s_k^2 = sum_s e_ks^2 / (n - 1)
+
+of n seeds, s_k^2 has the mean (1 - 2 w_k) v_k + a, where v_k are the rows' variances and a = sum_j w_j^2 v_j. These
+equations give v_k, with so few seeds only roughly. It is moderated with d = 4 (Smyth 2004, "Linear models and empirical
+Bayes methods for assessing differential expression", section 4):
 
     v_k <- (d v + (n - 1) v_k) / (d + n - 1),      T_k = m_k / sqrt((v_k + v_0) / n)
+
+where v is the mean of the rows' variances. One seed of one row may be far off, as where a training collapses for a
+while; the others should not pay for it. In a table of four or more rows, one whose squares around the seeds' medians
+are more than 8 times those of the median row weighs less, in proportion; and in v, another row's variance counts for at
+most 8 times the median s_k^2, its own in full (after Phipson et al. 2016, "Robust hyperparameter estimation protects
+against hypervariable genes", who give such rows fewer degrees of freedom).
 
 **Critical values.** c_j is the 96.25 % quantile of the largest |T| of j rows, over 40,000 tables without any difference
 whose row variances are scaled inverse chi-squared with 4 degrees of freedom; the tables are drawn with a fixed seed and
@@ -47,6 +56,7 @@ _NOMINAL = 0.0375
 _PRIOR = 4  # d: degrees of freedom that all rows together give the variance of one
 _TABLES, _CHUNK = 40_000, 4_000
 _LARGE = 500  # numbers of a table, rows x seeds, from which on fewer tables are drawn at a time
+_FAR = 8  # times the median of the rows' squares, beyond which a row counts less for the others
 _USUAL = 0.999  # share of the rows of tables without differences that do not stand out
 
 
@@ -121,20 +131,41 @@ def statistics(y: np.ndarray, there: np.ndarray) -> tuple[np.ndarray, np.ndarray
         y: (.., K, S) the rows of one or many tables; any finite number where a value is missing.
         there: (K, S) whether there is a value; the first row and each other have at least two seeds in common.
     """
-    rows, n = len(there), there.sum(-1)
     pairs = there[1:] & there[0]
     difference = (y[..., 1:, :] - y[..., :1, :]) * pairs
     mean = difference.sum(-1) / pairs.sum(-1)
-    if rows == 2:
+    if len(there) == 2:
         variance = ((difference - mean[..., None] * pairs) ** 2).sum(-1) / (pairs.sum(-1) - 1)
         return mean, np.sqrt(variance / pairs.sum(-1))
-    residual = (y - ((y * there).sum(-1) / n)[..., None]) * there
-    residual = (residual - residual.sum(-2, keepdims=True) / np.maximum(there.sum(-2), 1)) * there
-    squares = (residual**2).sum(-1) / (n - 1)
-    pooled = squares.mean(-1, keepdims=True) * rows / (rows - 1)
-    own = np.maximum((squares - pooled / rows) / (1 - 2 / rows), 0)
-    variance = (_PRIOR * pooled + (n - 1) * own) / (_PRIOR + n - 1)
+    variance = _moderated(y, there)
     return mean, np.sqrt((variance[..., 1:] + variance[..., :1]) / pairs.sum(-1))
+
+
+def _moderated(y: np.ndarray, there: np.ndarray) -> np.ndarray:
+    """v_k of three or more rows, (.., K)."""
+    rows, n = len(there), there.sum(-1)
+    own = (y - ((y * there).sum(-1) / n)[..., None]) * there
+    weight = _weights(own, there)
+    common = (weight[..., None] * own).sum(-2, keepdims=True)
+    common /= np.maximum((weight[..., None] * there).sum(-2, keepdims=True), 1e-300)
+    squares = (((own - common) * there) ** 2).sum(-1) / (n - 1)
+    weight /= weight.sum(-1, keepdims=True)
+    share = weight**2 / (1 - 2 * weight)
+    of_common = (share * squares).sum(-1, keepdims=True) / (1 + share.sum(-1, keepdims=True))
+    variance = np.maximum((squares - of_common) / (1 - 2 * weight), 0)
+    most = _FAR * np.median(squares, -1, keepdims=True) if rows > 3 else np.inf
+    beyond = np.maximum(variance - most, 0)
+    pooled = (variance - beyond).mean(-1, keepdims=True) + beyond / rows
+    return (_PRIOR * pooled + (n - 1) * variance) / (_PRIOR + n - 1)
+
+
+def _weights(own: np.ndarray, there: np.ndarray) -> np.ndarray:
+    """w_k before they are scaled, (.., K), of rows without their means; three or more of them are 1, as `_FAR` >= 2."""
+    if len(there) < 4:
+        return np.ones(own.shape[:-1])
+    squares = (((own - np.median(own, -2, keepdims=True)) * there) ** 2).sum(-1) / (there.sum(-1) - 1)
+    most = _FAR * np.median(squares, -1, keepdims=True)
+    return np.where(squares <= most, 1.0, most / np.maximum(squares, 1e-300))
 
 
 def critical_values(largest: np.ndarray, there: np.ndarray) -> tuple[float, np.ndarray, float]:

@@ -114,10 +114,12 @@ def test_what_is_not_tested() -> None:
             judge([BASE, {0: value}], scale, rising=False)  # type: ignore[arg-type]
 
 
-def test_an_interval_can_be_recomputed_with_a_few_lines_of_numpy() -> None:
+@pytest.mark.parametrize("collapsed", [False, True])
+def test_an_interval_can_be_recomputed_with_a_few_lines_of_numpy(collapsed: bool) -> None:
     rows = table(np.random.default_rng(4), 5, 4, -0.3)
+    if collapsed:
+        rows[2][1] *= 1.6
     found = judge(rows, "ratio", rising=False)
-
     mean, half = intervals(np.log([list(row.values()) for row in rows]))
     for k, one in enumerate(found[1:]):
         low, high = math.exp(mean[k] - half[k]), math.exp(mean[k] + half[k])
@@ -210,6 +212,19 @@ def test_a_row_that_is_far_noisier_does_not_widen_the_others() -> None:
         one and (one.word, one.low, one.high) for one in without
     ]
     assert not stand_out(y[:3], np.ones((3, 4), dtype=bool)).any()
+
+
+def test_a_collapsed_seed_of_one_row_hardly_widens_the_others() -> None:
+    """Too little for the row to stand out; all tables have the same noise, so that widths can be compared."""
+    y = np.random.default_rng(9).normal(0, 0.1, (200, 7, 5))
+    far = y.copy()
+    far[:, -1, 2] += 1.0
+    there = np.ones((7, 5), dtype=bool)
+    assert not stand_out(far, there).any(-1).all()
+    (_, before), (_, after) = statistics(y, there), statistics(far, there)
+    ratio = (after / before)[:, :-1]
+    assert np.median(ratio) < 1.25 and np.quantile(ratio, 0.95) < 1.5
+    assert np.median((after / before)[:, -1]) > 2  # the row itself is as uncertain as it is
 
 
 def test_planning_many_rows_takes_no_more_memory_and_says_the_same() -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import pytest
 
 from benchmarks import verdicts
 from diffusion_lab.verdicts import judge
+
+DECIDED = ("now", "now, one seed of another row collapsed", "before")
 
 
 def rows(heading: str) -> dict[tuple[str, str], list[float]]:
@@ -28,8 +31,8 @@ def rows(heading: str) -> dict[tuple[str, str], list[float]]:
 def test_numbers_of_the_page_are_computed_again() -> None:
     at = verdicts.ROWS.index(7)
     assert rows("False verdicts")["archive", "3"][at] == round(verdicts.false_verdicts(verdicts.of_archive, 7, 3), 3)
-    now, before = verdicts.decided_pairs(7, 3)
-    assert rows("Decided")["now", "3"][at] == round(now, 3) and rows("Decided")["before", "3"][at] == round(before, 3)
+    decided = rows("Decided")
+    assert list(verdicts.decided_pairs(7, 3)) == pytest.approx([decided[name, "3"][at] for name in DECIDED], abs=5e-4)
 
 
 def test_the_rates_are_within_their_bounds() -> None:
@@ -39,7 +42,9 @@ def test_the_rates_are_within_their_bounds() -> None:
     for name in ("no difference", "differences of the archive"):
         assert all(0.94 <= one <= 0.96 for n in ("3", "5", "10") for one in covered[name, n])
     at = verdicts.ROWS.index(7)
-    assert rows("Decided")["now", "3"][at] >= 0.75 and rows("Decided")["now", "5"][at] >= 0.93
+    decided = rows("Decided")
+    for name, least in zip(DECIDED, ((0.75, 0.93), (0.6, 0.88)), strict=False):
+        assert decided[name, "3"][at] >= least[0] and decided[name, "5"][at] >= least[1]
 
 
 def test_many_tables_are_judged_as_one_is() -> None:

@@ -126,10 +126,18 @@ def usual(rows: int, seeds: int) -> np.ndarray:
 def effects(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Differences to the first row and their moderated standard errors: y (.., rows, seeds)."""
     k, n = y.shape[-2:]
-    e = y - y.mean(-1, keepdims=True) - y.mean(-2, keepdims=True) + y.mean((-1, -2), keepdims=True)
-    s2 = (e**2).sum(-1) / (n - 1)
-    pooled = s2.mean(-1, keepdims=True) * k / (k - 1)
-    v = (4 * pooled + (n - 1) * np.maximum((s2 - pooled / k) / (1 - 2 / k), 0)) / (4 + n - 1)
+    e = y - y.mean(-1, keepdims=True)
+    w = np.full(y.shape[:-1], 1 / k)
+    if k > 3:
+        around = ((e - np.median(e, -2, keepdims=True)) ** 2).sum(-1)
+        w = 1 / np.maximum(1, around / (8 * np.median(around, -1, keepdims=True)))
+        w = w / w.sum(-1, keepdims=True)
+    s2 = (e - np.einsum("...k,...kn->...n", w, e)[..., None, :]).var(-1, ddof=1)
+    a = (w**2 / (1 - 2 * w) * s2).sum(-1, keepdims=True) / (1 + (w**2 / (1 - 2 * w)).sum(-1, keepdims=True))
+    v = np.maximum((s2 - a) / (1 - 2 * w), 0)
+    least = np.minimum(v, 8 * np.median(s2, -1, keepdims=True)) if k > 3 else v
+    pooled = least.mean(-1, keepdims=True) + (v - least) / k
+    v = (4 * pooled + (n - 1) * v) / (4 + n - 1)
     return (y[..., 1:, :] - y[..., :1, :]).mean(-1), np.sqrt((v[..., 1:] + v[..., :1]) / n)
 
 
