@@ -257,10 +257,7 @@ DECIDED = {"seed": "--seeds", "max_steps": "another scale", "snapshot_every": "a
 def check_further(table: Table, further: Sequence[str]) -> None:
     """Raise ConfigError if a setting of all runs takes the place of what distinguishes rows, columns or cells: the
     table would name rows that were not trained."""
-    rows = [word for row in table.rows for model in row.models for word in model.overrides]
-    rows += [word for row in table.rows for own in row.within.values() for word in own]
-    columns = [word for column in table.columns for word in column.overrides]
-    own = {key_of(word) for word in (*rows, *columns, "experiment=")}
+    own = {*keys_of(table.rows, table.columns), "experiment"}
     for word in further:
         if key_of(word) in own:
             raise ConfigError(f"{word} must be left to the rows and columns of {table.name}; use a table of your own")
@@ -274,6 +271,13 @@ def check_choices(table: Table, further: Sequence[str], choices: Sequence[Mappin
     for word in further:
         if len({str(own.get(key_of(word))) for own in choices}) > 1:
             raise ConfigError(f"{word} must be left to the rows and columns of {table.name}; use a table of your own")
+
+
+def keys_of(rows: Sequence[TableRow], columns: Sequence[TableColumn]) -> set[str]:
+    """The settings that distinguish rows and columns."""
+    words = [word for row in rows for model in row.models for word in model.overrides]
+    words += [word for row in rows for own in row.within.values() for word in own]
+    return {key_of(word) for word in (*words, *(word for column in columns for word in column.overrides))}
 
 
 def key_of(word: str) -> str:

@@ -38,6 +38,8 @@ def print_plan(study: Study, plan: Plan, later: Sequence[TableRow], place: Path)
     for name, reason in ((row.title, row.absent.get(study.scale.name)) for row in study.table.rows):
         if reason:
             print(f"not at this scale: {name}, because {reason}")
+    if plan.beside:
+        print(f"finished runs of these rows are here with {plan.beside}; they are not used")
     for text in plan.missing:
         print(f"missing here: {text}")
     shared, titles, lines = common_and_different(plan.jobs)

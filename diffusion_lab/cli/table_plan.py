@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import glob
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,12 +12,18 @@ from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab import progress
 from diffusion_lab.cli.config import choices_of
+from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.imports import importing
-from diffusion_lab.cli.table_jobs import Job
+from diffusion_lab.cli.same_run import differences
+from diffusion_lab.cli.table_jobs import Job, keys_of
+from diffusion_lab.cli.untrusted_run import recorded_content
+from diffusion_lab.files import read_object
+from diffusion_lab.runs.names import RECORD
 from diffusion_lab.runs.record import is_done, read_result
 
 FURTHER = "further"  # title of the rows' own settings beside their options
 BUDGET_S = 2.0  # for the measured steps of one job
+FEW = 3  # settings in which a run may differ to be named beside one
 
 
 class Plan(NamedTuple):
@@ -29,6 +37,7 @@ class Plan(NamedTuple):
         disk: bytes of the open ones' checkpoints.
         basis: where the time is from.
         missing: sentences about what this machine lacks.
+        beside: sentence about finished runs that are these with another setting; "" without any.
     """
 
     jobs: Sequence[Job]
@@ -38,6 +47,7 @@ class Plan(NamedTuple):
     disk: float
     basis: str
     missing: Sequence[str]
+    beside: str = ""
 
 
 def plan_of(jobs: Sequence[Job], root: Path) -> Plan:
@@ -49,17 +59,18 @@ def plan_of(jobs: Sequence[Job], root: Path) -> Plan:
     with importing():
         from diffusion_lab.cli.cost.cost import cost_of, counted_flops
     with progress.waiting("checking what is here"):
-        missing = _missing(waiting)
+        missing, beside = _missing(waiting), _beside(waiting, root)
     counted = [job for job in waiting if job.config.get("prediction") is not None]
     if not counted:
-        return Plan(distinct, waiting, 0.0, 0.0, 0.0, "a GAN's cost is not estimated", missing)
+        return Plan(distinct, waiting, 0.0, 0.0, 0.0, "a GAN's cost is not estimated", missing, beside)
     with progress.waiting("timing some steps of the first run"):
         first = cost_of(counted[0].config, BUDGET_S, bool(missing))
     with progress.waiting("counting the operations of the runs"):
         rate = first.seconds / counted_flops(counted[0].config)
         seconds = sum(rate * counted_flops(job.config) for job in counted)
     basis = first.basis + (", without the GANs" if len(counted) < len(waiting) else "")
-    return Plan(distinct, waiting, seconds, first.gpus * seconds / 3600, first.disk * len(counted), basis, missing)
+    disk = first.disk * len(counted)
+    return Plan(distinct, waiting, seconds, first.gpus * seconds / 3600, disk, basis, missing, beside)
 
 
 def _missing(jobs: Sequence[Job]) -> list[str]:
@@ -71,6 +82,35 @@ def _missing(jobs: Sequence[Job]) -> list[str]:
         choices = choices_of(job.config)
         kinds.setdefault(f"{choices.get('dataset')} {choices.get('trainer')}", job.config)
     return list(dict.fromkeys(str(error) for cfg in kinds.values() for error in missing_here(_task(cfg))))
+
+
+def _beside(jobs: Sequence[Job], root: Path) -> str:
+    """Whether the first open job of each row and column has a finished run of its name that differs in the same few
+    settings, none of which tells rows or columns apart: then the command, or what it is run beside, has changed."""
+    first = list({(job.row.name, job.column.name, job.model): job for job in reversed(jobs)}.values())
+    own = keys_of([job.row for job in first], [job.column for job in first])
+    found: dict[str, tuple[Any, Any]] = {}
+    for job in first:
+        near = min(_finished(job, root), key=len, default={})
+        if not near or len(near) > FEW or (found and near.keys() != found.keys()):
+            return ""
+        found = found or near
+    if any(f"{key}.".startswith(f"{word}.") for key in found for word in own):
+        return ""
+    longest_first = sorted(found.items(), key=lambda one: -len(one[0]))
+    keys = {f"{then} (now {now})": key for key, (then, now) in longest_first}  # parts repeat settings in longer keys
+    return ", ".join(f"{key}={values}" for values, key in keys.items())
+
+
+def _finished(job: Job, root: Path) -> Iterator[dict[str, tuple[Any, Any]]]:
+    """{key: (there, in the job)} of the finished runs of the job's name, but for seeds."""
+    name = job.folder.rpartition("-")[0]
+    for record in sorted(root.glob(f"{glob.escape(name)}-*/{RECORD}")):
+        saved = (read_object(record) or {}).get("config")
+        if isinstance(saved, dict) and is_done(read_result(record.parent)):
+            with suppress(ConfigError):
+                found = differences(recorded_content(saved), job.config)
+                yield {key: both for key, both in found.items() if key != "seed"}
 
 
 def _task(cfg: DictConfig) -> DictConfig:

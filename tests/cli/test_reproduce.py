@@ -15,11 +15,13 @@ from omegaconf import OmegaConf
 from diffusion_lab import progress
 from diffusion_lab.cli import table_plan
 from diffusion_lab.cli.commands.reproduce import _chosen
+from diffusion_lab.cli.config import plain
 from diffusion_lab.cli.main import main
 from diffusion_lab.cli.table_files import conf_folders, load_scale, load_table, table_names
 from diffusion_lab.cli.table_jobs import Jobs
 from diffusion_lab.cli.table_pages import print_plan
 from diffusion_lab.cli.table_plan import Plan
+from diffusion_lab.files import write_json
 from diffusion_lab.runs.find import read_runs
 from diffusion_lab.runs.folder import is_locked
 from tests.harness import Child
@@ -306,12 +308,31 @@ def test_the_plan_counts_runs_names_rows_and_says_where_it_writes(capsys, tmp_pa
     assert "gd (Guided diffusion, two structures)" in out and f"table in {tmp_path / 'place'}" in out
 
 
+def test_the_plan_names_finished_runs_with_another_setting(tmp_path: Path) -> None:
+    """As left by the command of yesterday, or with another conf/; not what tells the rows of a table apart."""
+    found, scale = load_table("clts_mdlrc/figure6", conf_folders(None)), load_scale("smoke", conf_folders(None))
+    rows = [row for row in found.rows if row.name in ("id", "mean1")]
+    for job in Jobs(found, scale, ["metrics.num_samples=64"]).of(rows, [0], {}):
+        (tmp_path / job.folder).mkdir(exist_ok=True)
+        write_json(tmp_path / job.folder / "run.json", {"config": plain(job.config)})
+        write_json(tmp_path / job.folder / "result.json", {"status": "done", "step": job.config.max_steps})
+
+    def beside(words: list[str], names: list[str]) -> str:
+        rows = [row for row in found.rows if row.name in names]
+        return table_plan._beside(list(Jobs(found, scale, words).of(rows, [0, 1], {})), tmp_path)
+
+    assert beside(["metrics.num_samples=128"], ["id", "mean1"]) == "metrics.num_samples=64 (now 128)"
+    assert beside(["metrics.num_samples=64"], ["mean2"]) == ""  # mean 0.1 T is finished
+    assert beside(["metrics.num_samples=128"], ["id", "md"]) == ""  # nothing of the name of md
+
+
 def test_the_plan_says_what_it_waits_for(monkeypatch, tmp_path: Path) -> None:
     from diffusion_lab.cli.cost import cost
 
     said: list[str] = []
     monkeypatch.setattr(progress, "waiting", lambda text: said.append(text) or nullcontext())
     monkeypatch.setattr(table_plan, "_missing", lambda jobs: [])
+    monkeypatch.setattr(table_plan, "_beside", lambda jobs, root: "")
     monkeypatch.setattr(cost, "cost_of", lambda *_: SimpleNamespace(seconds=1.0, basis="", gpus=0, disk=1))
     monkeypatch.setattr(cost, "counted_flops", lambda cfg: 1.0)
     config = OmegaConf.create({"max_steps": 1, "prediction": {}})
