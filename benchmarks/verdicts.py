@@ -1,4 +1,4 @@
-"""How often the verdicts of a table are right: `python -m benchmarks.verdicts` writes verdicts.md in a minute.
+"""How often the verdicts of a table are right: `python -m benchmarks.verdicts` writes verdicts.md in minutes.
 
 The statistic of `diffusion_lab/verdicts.py` is judged on tables whose truth is known. A table has K rows, the first of
 which is the baseline, and n seeds.
@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import csv
 import datetime
+import math
 import platform
 import sys
 from collections import defaultdict
@@ -112,7 +113,12 @@ def noisy_row(random: np.random.Generator, tables: int, rows: int, seeds: int) -
 
 
 def collapsed_seed(random: np.random.Generator, tables: int, rows: int, seeds: int) -> np.ndarray:
-    y = of_archive(random, tables, rows, seeds)
+    return _collapsed(of_archive(random, tables, rows, seeds))
+
+
+def _collapsed(y: np.ndarray) -> np.ndarray:
+    """The tables with the first seed of the last row far off."""
+    y = y.copy()
     y[:, -1, 0] += COLLAPSED * NOISE.std()
     return y
 
@@ -121,6 +127,9 @@ def repeating_row(random: np.random.Generator, tables: int, rows: int, seeds: in
     y = random.standard_normal((tables, rows, seeds)) * 0.1
     y[:, -1] = y[:, 0] + random.standard_normal((tables, seeds)) * 0.001
     return y
+
+
+OTHERS_ASKED = (diverging, collapsed_seed)  # not whether the row that is far off is called so
 
 
 class Judged(NamedTuple):
@@ -164,27 +173,22 @@ def paired_holm(y: np.ndarray) -> np.ndarray:
 
 def false_verdicts(tables: Tables, rows: int, seeds: int) -> float:
     decided = judged(tables(np.random.default_rng([rows, seeds]), TABLES, rows, seeds)).decided
-    return float((decided[:, :-1] if tables in (diverging, collapsed_seed) else decided).any(1).mean())
+    return float((decided[:, :-1] if tables in OTHERS_ASKED else decided).any(1).mean())
 
 
 def decided_pairs(rows: int, seeds: int) -> tuple[float, float, float]:
     """Share of the rows of true ratio 1.1 to 1.4 that are decided: over training now, also of the others where one seed
-    of one row has collapsed, and at the end as before."""
+    of one row has collapsed (NaN for two rows, which have no other), and at the end as before."""
     random = np.random.default_rng([rows, seeds])
     cells, columns = _chosen(random, TABLES // 4, len(Y), rows), _chosen(random, TABLES // 4, 5, seeds)
     now, before = (own[cells[:, :, None], columns[:, None, :]] for own in (OVER, np.exp(Y[:, :, 1])))
-    collapsed = now.copy()
-    collapsed[:, -1, 0] += COLLAPSED * NOISE.std()
+    collapsed = judged(_collapsed(now)).decided[:, :-1]
     shares = []
-    for truth, decided, asked_rows in (
-        (OVER, judged(now).decided, rows - 1),
-        (OVER, judged(collapsed).decided, rows - 2),
-        (Y[:, :, 1], paired_holm(before), rows - 1),
-    ):
+    for truth, decided in ((OVER, judged(now).decided), (OVER, collapsed), (Y[:, :, 1], paired_holm(before))):
         mean = truth[cells].mean(-1)
-        size = np.abs(mean[:, 1:] - mean[:, :1])[:, :asked_rows]
+        size = np.abs(mean[:, 1:] - mean[:, :1])[:, : decided.shape[1]]
         asked = (size > np.log(1.1)) & (size < np.log(1.4))
-        shares.append(float((decided[:, :asked_rows] & asked).sum() / max(asked.sum(), 1)))
+        shares.append(float((decided & asked).sum() / asked.sum()) if asked.any() else math.nan)
     return shares[0], shares[1], shares[2]
 
 
@@ -242,7 +246,8 @@ def lines() -> Iterator[str]:
         yield from (head, rule)
         for name, value in names.items():
             for n in seeds:
-                yield f"| {name} | {n} | {' | '.join(f'{value(rows, n):.3f}' for rows in ROWS)} |"
+                shares = (value(rows, n) for rows in ROWS)
+                yield f"| {name} | {n} | {' | '.join('' if one != one else f'{one:.3f}' for one in shares)} |"
 
     yield "## False verdicts, at most 0.055\n"
     kinds = {"archive": of_archive, "unequal": unequal, "heavy tails": heavy_tails}

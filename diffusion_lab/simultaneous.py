@@ -56,6 +56,7 @@ _NOMINAL = 0.0375
 _PRIOR = 4  # d: degrees of freedom that all rows together give the variance of one
 _TABLES, _CHUNK = 40_000, 4_000
 _LARGE = 500  # numbers of a table, rows x seeds, from which on fewer tables are drawn at a time
+_COMPARABLE = 4  # rows from which on their median tells that one is unlike the others
 _FAR = 8  # times the median of the rows' squares, beyond which a row counts less for the others
 _USUAL = 0.999  # share of the rows of tables without differences that do not stand out
 
@@ -98,8 +99,8 @@ def effects(y: np.ndarray, there: np.ndarray) -> Effects:
 
 
 def stand_out(y: np.ndarray, there: np.ndarray) -> np.ndarray:
-    """(.., K-1) which rows of one or many tables are judged by themselves; none of one or two rows."""
-    if len(there) < 4:
+    """(.., K-1) which rows of one or many tables are judged by themselves; none of fewer than four rows."""
+    if len(there) < _COMPARABLE:
         return np.zeros((*y.shape[:-2], len(there) - 1), dtype=bool)
     low, high = _usual(there.tobytes(), there.shape)
     ratio = _relative_variance(y, there)
@@ -153,7 +154,7 @@ def _moderated(y: np.ndarray, there: np.ndarray) -> np.ndarray:
     share = weight**2 / (1 - 2 * weight)
     of_common = (share * squares).sum(-1, keepdims=True) / (1 + share.sum(-1, keepdims=True))
     variance = np.maximum((squares - of_common) / (1 - 2 * weight), 0)
-    most = _FAR * np.median(squares, -1, keepdims=True) if rows > 3 else np.inf
+    most = _FAR * np.median(squares, -1, keepdims=True) if rows >= _COMPARABLE else np.inf
     beyond = np.maximum(variance - most, 0)
     pooled = (variance - beyond).mean(-1, keepdims=True) + beyond / rows
     return (_PRIOR * pooled + (n - 1) * variance) / (_PRIOR + n - 1)
@@ -161,7 +162,7 @@ def _moderated(y: np.ndarray, there: np.ndarray) -> np.ndarray:
 
 def _weights(own: np.ndarray, there: np.ndarray) -> np.ndarray:
     """w_k before they are scaled, (.., K), of rows without their means; three or more of them are 1, as `_FAR` >= 2."""
-    if len(there) < 4:
+    if len(there) < _COMPARABLE:
         return np.ones(own.shape[:-1])
     squares = (((own - np.median(own, -2, keepdims=True)) * there) ** 2).sum(-1) / (there.sum(-1) - 1)
     most = _FAR * np.median(squares, -1, keepdims=True)

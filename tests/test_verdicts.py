@@ -220,7 +220,7 @@ def test_a_collapsed_seed_of_one_row_hardly_widens_the_others() -> None:
     far = y.copy()
     far[:, -1, 2] += 1.0
     there = np.ones((7, 5), dtype=bool)
-    assert not stand_out(far, there).any(-1).all()
+    assert stand_out(far, there).any(-1).mean() < 0.05
     (_, before), (_, after) = statistics(y, there), statistics(far, there)
     ratio = (after / before)[:, :-1]
     assert np.median(ratio) < 1.25 and np.quantile(ratio, 0.95) < 1.5

@@ -37,7 +37,7 @@ class Plan(NamedTuple):
         disk: bytes of the open ones' checkpoints.
         basis: where the time is from.
         missing: sentences about what this machine lacks.
-        beside: sentence about finished runs that are these with another setting; "" without any.
+        beside: the settings in which finished runs differ from the open ones, `key=theirs (now ours)`; "" without any.
     """
 
     jobs: Sequence[Job]
@@ -85,8 +85,8 @@ def _missing(jobs: Sequence[Job]) -> list[str]:
 
 
 def _beside(jobs: Sequence[Job], root: Path) -> str:
-    """Whether the first open job of each row and column has a finished run of its name that differs in the same few
-    settings, none of which tells rows or columns apart: then the command, or what it is run beside, has changed."""
+    """`Plan.beside`: if the first open job of each row and column has a finished run of its name that differs in the
+    same few settings, none of which tells rows or columns apart, the command or a conf/ has changed since."""
     first = list({(job.row.name, job.column.name, job.model): job for job in reversed(jobs)}.values())
     own = keys_of([job.row for job in first], [job.column for job in first])
     found: dict[str, tuple[Any, Any]] = {}

@@ -22,7 +22,7 @@ def rows(heading: str) -> dict[tuple[str, str], list[float]]:
         if line.startswith("|") and "0." in line
     ]
     return {
-        (cell[0], cell[1]): [float(one) for one in cell[2:]]
+        (cell[0], cell[1]): [float(one or "nan") for one in cell[2:]]
         for cell in cells
         if re.fullmatch(r"\d+", cell[1]) and len(cell) == 2 + len(verdicts.ROWS)
     }

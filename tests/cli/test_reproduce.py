@@ -302,9 +302,10 @@ def test_the_plan_counts_runs_names_rows_and_says_where_it_writes(capsys, tmp_pa
     found = load_table("clts_mdlrc/table1", conf_folders(None))
     scale = load_scale("smoke", conf_folders(None))
     study = SimpleNamespace(table=found, scale=scale, seeds=[0, 1], root=tmp_path)
-    print_plan(study, Plan([], [], 0.0, 0.0, 0.0, "", []), [], tmp_path / "place")
+    print_plan(study, Plan([], [], 0.0, 0.0, 0.0, "", [], "seed=1 (now 2)"), [], tmp_path / "place")
     out = capsys.readouterr().out
     assert "0 runs with seeds 0 and 1; 0 of them are done" in out
+    assert "finished runs of these rows are here with seed=1 (now 2); they are not used" in out
     assert "gd (Guided diffusion, two structures)" in out and f"table in {tmp_path / 'place'}" in out
 
 
