@@ -183,10 +183,17 @@ def start_command(job: Job, arguments: list[str], environment: dict[str, str]) -
             stderr=subprocess.STDOUT,
             env=environment,
             start_new_session=True,
-            preexec_fn=lambda: end_with_parent(signal.SIGTERM),
+            preexec_fn=_let_signals_through,
         )
     process.returncode = 0  # `Child` waits for it; Popen's own destructor must not
     return Child(process.pid)
+
+
+def _let_signals_through() -> None:
+    """In a new command before it starts: end with the launcher, and receive the signals that it forwards, also where
+    the launcher is in a process that blocks them, as Ray's do."""
+    end_with_parent(signal.SIGTERM)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
 
 
 def command(job: Job, arguments: list[str]) -> list[str]:

@@ -48,7 +48,8 @@ class Pool:
     """Runs jobs, `n_jobs` at a time.
 
     Args:
-        task, context: as Hydra gives them to a launcher.
+        task, context: as Hydra gives them to a launcher; without a context each job is a new command, as it must be
+            where this process has threads.
         n_jobs: slots.
         threads: threads of a single process; each slot gets an equal share, at least 1.
         gpus: ids to divide among the slots, or None.
@@ -58,7 +59,7 @@ class Pool:
     def __init__(
         self,
         task: TaskFunction,
-        context: HydraContext,
+        context: HydraContext | None,
         n_jobs: int,
         threads: int,
         gpus: list[int] | None,
@@ -115,7 +116,7 @@ class Pool:
         if self.gpus is not None:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(gpu) for gpu in self.gpus[slot :: self.n_jobs])
         before = result_stamp(job.folder)
-        if needs_command(job):
+        if self.context is None or needs_command(job):
             child = start_command(job, getattr(self.task, "arguments", []), environment)
         else:
             child = fork(job, self.task, self.context, environment, self.threads)

@@ -13,7 +13,6 @@ configuration.
 from __future__ import annotations
 
 import shutil
-import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,14 +20,11 @@ from typing import Any
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.processes import world_size
 from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome
-from hydra_plugins.diffusion_lab_launcher._pool import sweep_value
+from hydra_plugins.diffusion_lab_launcher._queue import QueueLauncher
 from hydra_plugins.diffusion_lab_launcher._remote import Remote, outcome_of
-from hydra_plugins.diffusion_lab_launcher._screen import Screen
-from hydra_plugins.diffusion_lab_launcher._turns import in_turns
-from hydra_plugins.diffusion_lab_launcher.launcher import DiffusionLabLauncher
 
 
-class ClusterLauncher(DiffusionLabLauncher):
+class ClusterLauncher(QueueLauncher):
     """Submits the unfinished jobs of a sweep and waits for them; they continue when the launcher is stopped.
 
     Args:
@@ -42,7 +38,7 @@ class ClusterLauncher(DiffusionLabLauncher):
     """
 
     def __init__(self, cluster: str, max_num_timeout: int, parameters: dict[str, Any], poll_s: float = 10.0) -> None:
-        super().__init__()
+        super().__init__(poll_s)
         if cluster not in ("slurm", "local"):
             raise ConfigError(f"hydra.launcher.cluster={cluster} must be slurm or local; use slurm")
         if find_spec("submitit") is None:
@@ -51,7 +47,7 @@ class ClusterLauncher(DiffusionLabLauncher):
             )
         if cluster == "slurm" and shutil.which("srun") is None:
             raise ConfigError("hydra.launcher.cluster=slurm must have srun; use a machine of the cluster")
-        self.cluster, self.max_num_timeout, self.poll_s = cluster, max_num_timeout, poll_s
+        self.cluster, self.max_num_timeout = cluster, max_num_timeout
         self.parameters = {key: value for key, value in parameters.items() if value is not None}
 
     def faults(self, job: Job) -> list[ConfigError]:
@@ -62,31 +58,13 @@ class ClusterLauncher(DiffusionLabLauncher):
             errors.append(ConfigError(f"trainer.devices={devices} must be 1 with hydra.launcher.cluster=local; use 1"))
         return errors
 
-    def run_jobs(self, jobs: list[Job], folder: Path, threads: int) -> list[Outcome]:
-        outcomes = {job.index: Outcome(job, "skipped", value=sweep_value(job)) for job in jobs if job.is_done()}
-        waiting = in_turns([job for job in jobs if job.index not in outcomes])
-        screen = Screen(jobs, folder, max(1, len(waiting)))  # the queue starts them as it likes
-        with screen:
-            for outcome in outcomes.values():
-                screen.finished(outcome)
-            submitted = list(zip(waiting, self._submit(waiting, folder), strict=True)) if waiting else []
-            since = time.time()
-            try:
-                while submitted:
-                    screen.show([(job, since) for job, _ in submitted])
-                    for job, handle in [pair for pair in submitted if pair[1].done()]:
-                        submitted.remove((job, handle))
-                        outcomes[job.index] = outcome_of(job, handle)
-                        screen.finished(outcomes[job.index])
-                    time.sleep(self.poll_s if submitted else 0)
-            except KeyboardInterrupt:
-                print(f"{len(submitted)} jobs stay in the queue; `scancel` removes them", flush=True)
-                raise
-        ordered = [outcomes[job.index] for job in jobs]
-        screen.summary(ordered)
-        return ordered
+    def outcome(self, job: Job, handle: Any) -> Outcome:
+        return outcome_of(job, handle)
 
-    def _submit(self, jobs: list[Job], folder: Path) -> list[Any]:
+    def interrupted(self, handles: list[Any]) -> None:
+        print(f"{len(handles)} jobs stay in the queue; `scancel` removes them", flush=True)
+
+    def submit(self, jobs: list[Job], folder: Path) -> list[Any]:
         """submitit's handles of the jobs, which are one SLURM array."""
         import submitit
 
