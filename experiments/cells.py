@@ -9,8 +9,8 @@ table of which the last cells are written, and the first ones say what for:
     gpu_hours            | text | `experiment` | GPU hours |  as `dry_run=true precision=bf16-mixed` prints them
     pairs FILE METRIC    | row / row | ratio | interval |     paired by seed, from a FILE of `report --table`; from a
                                                     paper's per_seed.csv over training, with a third word, `end`, there
-    judged METRIC        | row | n | mean | ratio | interval | verdict | seeds | val loss | ..    of PAGE.per_seed.csv,
-                                                              all rows decided together against the first
+    judged METRIC [FILE] | row | n | mean | ratio | interval | verdict | seeds | val loss | ..    of PAGE.per_seed.csv,
+                                       or of FILE beside the page; all rows decided together against the first
     published PAPER/TABLE   the whole table: a paper's numbers, from conf/table
     reproduced PAPER/TABLE SCALE    the whole text: answer, figure and a verdict for each row, from
                                     PAPER/results/SCALE/TABLE/per_seed.csv

@@ -11,21 +11,32 @@ from experiments.crossed import ALONE, cross, gains
 from experiments.crossed_page import OWN_PREDICTIONS, decided, first, table, values, weighting_sentence
 from experiments.study_cells import verdicts, word
 
-METHODS = Path(__file__).resolve().parent / "methods"
+FOLDER = Path(__file__).resolve().parent
+METHODS = FOLDER / "methods"
+NEWER = {  # file of values -> what its first row is
+    "diffusion": "uniform timesteps",
+    "forcing": "`weighting=min_snr`",
+    "flow": "`method=flow`",
+    "guidance": "sampling without guidance",
+}
 STUDIES = {"digits": "fd1k_digits", "fashion_mnist": "fd512_fashion_mnist"}
 BASELINE = "ddpm"
 STUDY = "../../../experiments/schedule_by_sampler/README.md"
 COMPARISON = "../../../experiments/methods/README.md"
+NEWER_METHODS = "../../../experiments/newer/README.md"
 LATENTS = "Latents common to all seeds: the intervals leave out their effect."
 
 
 def measured(group: str, name: str) -> str:
     """Markdown; "" for an option that no study has."""
+    found = [_newer(group, name)]
     if group == "sampler":
-        return _sampler(name)
+        found.insert(0, _sampler(name))
     if group == "weighting" and name == "min_snr":
-        return f"On digits, {weighting_sentence(first(values('digits')))}. [The study]({STUDY})."
-    return _method(name) if group == "method" else ""
+        found.insert(0, f"On digits, {weighting_sentence(first(values('digits')))}. [The study]({STUDY}).")
+    if group == "method":
+        found.insert(0, _method(name))
+    return "\n\n".join(filter(None, found))
 
 
 def _sampler(name: str) -> str:
@@ -63,4 +74,21 @@ def _method(name: str) -> str:
         f"Fréchet distance as a ratio to that of `method={BASELINE}`, paired by seed, below 1 is better, with 95 % "
         f"intervals that hold for all methods at once. {LATENTS} [The comparison]({COMPARISON}).\n\n"
         + table(["images", "seeds", "ratio", "verdict"], rows)
+    )
+
+
+def _newer(group: str, name: str) -> str:
+    option, lines = f"{group}={name}", []
+    for base, what in NEWER.items():
+        for row, found in verdicts(FOLDER / "newer" / f"{base}.per_seed.csv", "fd2k_digits").items():
+            if found is not None and row.split(" ")[0] == option:
+                words = f" with `{row.partition(' ')[2]}`" if " " in row else ""
+                ratio, said = " ".join(ratio_words(found)), word(found)
+                marked = f"**{ratio}, {said}**" if found.decided else f"{ratio}, {said}"
+                lines.append(f"{marked}, to {what}{words}, n = {found.n}")
+    if not lines:
+        return ""
+    return (
+        f"Fréchet distance on digits after 800 steps, as a ratio: {'; '.join(lines)}. Below 1 is better; all rows of a "
+        f"base are decided together. [Newer methods]({NEWER_METHODS})."
     )

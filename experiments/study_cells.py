@@ -60,20 +60,23 @@ def pairs(page: Path, row: str, file: str, metric: str, estimand: str = "trainin
     return f"| {name} | {' | '.join(ratio_words(found))} |"
 
 
-def judged(page: Path, row: str, metric: str) -> str:
-    """A row of a study's table, from PAGE.per_seed.csv: n, mean, ratio to the baseline, interval, verdict, seeds to
-    decide (all rows decided together) and validation loss; further cells, which only the runs know, stay."""
+def judged(page: Path, row: str, metric: str, file: str = "") -> str:
+    """A row of a study's table, from FILE or else PAGE.per_seed.csv: n, mean, ratio to the baseline, interval, verdict,
+    seeds to decide (all rows decided together) and, where the file has it, validation loss; further cells, which only
+    the runs know, stay."""
     cells = [cell.strip() for cell in row.strip().strip("|").split("|")]
-    file = page.with_suffix(".per_seed.csv")
-    found, of_rows, label = verdicts(file, metric)[cells[0]], rows(file, metric), cells[0]
+    path, label = page.parent / file if file else page.with_suffix(".per_seed.csv"), cells[0].strip("`")
+    found, of_rows = verdicts(path, metric)[label], rows(path, metric)
     places = decimals([fmean(own.values()) for own in of_rows.values()])
     mean = with_interval(mean_interval(list(of_rows[label].values())), places)
     said = ["baseline", "", "", ""]
     if found is not None:
         marked = "**{}**" if found.decided else "{}"
         said = [*(marked.format(text) for text in (*ratio_words(found), word(found))), needed(found)]
-    loss = number(fmean(rows(file, VAL_LOSS)[label].values()))
-    cells[1:8] = [f"n={len(of_rows[label])}", mean, *said, loss]
+    losses = rows(path, VAL_LOSS)
+    loss = [number(fmean(losses[label].values()))] if label in losses else []
+    new = [f"n={len(of_rows[label])}", mean, *said, *loss]
+    cells[1 : 1 + len(new)] = new
     return f"| {' | '.join(cells)} |"
 
 

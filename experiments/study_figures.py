@@ -19,7 +19,18 @@ from experiments.study_cells import verdicts
 
 FOLDER = Path(__file__).resolve().parent
 STUDIES = {"digits": "fd1k_digits", "fashion_mnist": "fd512_fashion_mnist"}
-FIGURES = {"methods": "difference-to-ddpm.svg", "precision": "difference-to-the-baseline.svg"}
+NAMES = {"methods": "difference-to-ddpm.svg", "precision": "difference-to-the-baseline.svg"}
+FIGURES = {  # file of values -> metric and figure
+    **{
+        f"{study}/{data}.per_seed.csv": (metric, f"{study}/{data}/{name}")
+        for study, name in NAMES.items()
+        for data, metric in STUDIES.items()
+    },
+    **{
+        f"newer/{base}.per_seed.csv": ("fd2k_digits", f"newer/{base}.svg")
+        for base in ("diffusion", "flow", "steps", "guidance")
+    },
+}
 
 
 def line(name: str, found: Verdict) -> IntervalLine:
@@ -32,12 +43,10 @@ def line(name: str, found: Verdict) -> IntervalLine:
 
 def main() -> int:
     """Write all figures; returns 0."""
-    for study, file in FIGURES.items():
-        for data, metric in STUDIES.items():
-            found = verdicts(FOLDER / study / f"{data}.per_seed.csv", metric)
-            lines = [line(name, one) for name, one in found.items() if one is not None]
-            with style():
-                write_whole(FOLDER / study / data / file, svg(interval_figure(lines, metric, "ratio", MARGIN)))
+    for values, (metric, figure) in FIGURES.items():
+        lines = [line(name, one) for name, one in verdicts(FOLDER / values, metric).items() if one is not None]
+        with style():
+            write_whole(FOLDER / figure, svg(interval_figure(lines, metric, "ratio", MARGIN)))
     return 0
 
 

@@ -14,6 +14,7 @@ from tests.tables.in_numpy import intervals
 
 _NUMBER = r"(?<![\d.])([+−]?\d+(?:\.\d+)?)"
 _INTERVAL = re.compile(rf"{_NUMBER} \[{_NUMBER},\s+{_NUMBER}\]")
+_JUDGED = re.compile(r"<!-- cells: judged (\S+) ?(\S*) -->\n\n(.*?)\n<!-- end -->", re.DOTALL)
 # What a page says of an earlier measurement, to explain why it changed, and of the cost of a step, from benchmarks/.
 EARLIER = {
     ("experiments/methods/README.md", "+1.50"),
@@ -28,24 +29,39 @@ def test_the_gpu_hours_of_the_pages_are_those_of_today():
     assert not cells.stale(), "`make test-pages` writes them when it fails, and so does `make pages`; commit them"
 
 
-@pytest.mark.parametrize("values", sorted(cells.FOLDER.glob("**/*.per_seed.csv")), ids=lambda path: path.name)
-def test_the_intervals_of_a_committed_table_are_those_of_the_values_beside_it(values):
+def judged() -> list:
+    """Every table of the pages whose rows are decided together: its values, its metric and its lines."""
+    found = []
+    for page in cells.pages():
+        for metric, file, table in _JUDGED.findall(page.read_text(encoding="utf-8")):
+            values = page.parent / file if file else page.with_suffix(".per_seed.csv")
+            lines = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")]
+            found.append(pytest.param(values, metric, lines[2:], id=f"{page.parent.name}-{values.name}-{metric}"))
+    return found
+
+
+@pytest.mark.parametrize(("values", "metric", "lines"), judged())
+def test_the_intervals_of_a_committed_table_are_those_of_the_values_beside_it(values, metric, lines):
     """Means by Student's interval, ratios by the statistic of `tests.tables.in_numpy` with its own drawn quantiles."""
-    page = values.with_name(values.name.replace(".per_seed.csv", ".md")).read_text(encoding="utf-8")
-    lines = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
-    numbers = rows(values, lines[0][2].split()[0])
-    base = lines[2][0]
-    for cells_ in lines[2:]:
+    numbers = rows(values, metric)
+    lines = [[cells_[0].strip("`"), *cells_[1:]] for cells_ in lines]
+    assert [cells_[0] for cells_ in lines] == list(numbers)
+    for cells_ in lines:
         assert cells_[2] == said(list(numbers[cells_[0]].values()), cells_[2], signed=False)
+    base = lines[0][0]
     logs = {name: np.log(list(own.values())) for name, own in numbers.items()}
     tested = [name for name in logs if name != base and (logs[name] != logs[base]).any()]
     mean, half = intervals(np.array([logs[base], *(logs[name] for name in tested)]))
-    shown = {cells_[0]: [cell.strip("*") for cell in cells_[3:6]] for cells_ in lines[3:]}
+    shown = {cells_[0]: [cell.strip("*") for cell in cells_[3:6]] for cells_ in lines[1:]}
     for name, m, h in zip(tested, mean, half, strict=True):
         ratio, ends, word = shown[name]
         assert float(ratio) == pytest.approx(np.exp(m), abs=0.0051)
         assert (abs(m) > h) == (word in ("better", "worse")) or word == "equal within 10 %"
         assert [float(end) for end in ends.strip("[]()").split(", ")] == pytest.approx(np.exp([m - h, m + h]), abs=0.02)
+
+
+def test_every_file_of_values_has_a_table():
+    assert {one.values[0] for one in judged()} == set(cells.FOLDER.glob("**/*.per_seed.csv"))
 
 
 def test_a_stale_page_is_noticed_and_written(tmp_path, monkeypatch, capsys):
