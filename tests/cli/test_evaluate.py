@@ -47,3 +47,17 @@ def test_a_narrow_console_cuts_no_name() -> None:
     sets = {f"set {k}": [MetricResult("copying1k", 0.5, {}, "neither", "", interval=(0.4, 0.6))] for k in range(4)}
     console.print(evaluate._table(sets, [MetricResult("fd1k_own_mean_of_4", 1.0, {}, "lower", "")]))
     assert "fd1k_own_mean_of_4" in console.export_text()
+
+
+def test_a_value_that_is_measured_otherwise_than_the_run_s_own_is_said_to_be() -> None:
+    def line(name: str, **protocol: object) -> MetricResult:
+        return MetricResult(name, 1.0, {"samples": 4, **protocol}, "lower", "")
+
+    own = [line(name, solver="ddim-20-eta0").line(4) for name in ("fd4", "test_fd4")]
+    before = [*own, line("fd4", solver="heun-9").line(4), {"step": 4, "name": "sparse"}, {"step": 4}]
+    guided = [line(name, solver="ddim-50-eta0-guided1.5") for name in ("fd4", "test_fd4", "kid4", "sparse")]
+    assert evaluate.other_protocols(before, guided) == [
+        'the run\'s own fd4 and test_fd4: solver "ddim-20-eta0", not "ddim-50-eta0-guided1.5"'
+    ]
+    assert evaluate.other_protocols(before, [line("fd4", solver="ddim-20-eta0")]) == []
+    assert evaluate.other_protocols([], guided) == []

@@ -17,7 +17,7 @@ from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
 from diffusion_lab.cli.metric_files import misnamed, with_metrics
 from diffusion_lab.cli.output_folders import check_places, writable
 from diffusion_lab.cli.run_parts import RunParts, part
-from diffusion_lab.runs.lines import append_evaluations
+from diffusion_lab.runs.lines import append_evaluations, read_lines
 from diffusion_lab.runs.names import EVALUATIONS
 from diffusion_lab.runs.shell_commands import command
 
@@ -51,6 +51,7 @@ def run(cfg: DictConfig) -> float | None:
     models = [load_trained(_with(cfg, "weights", name)) for name in names]  # an error in the last comes before any work
     measured: dict[str, list[MetricResult]] = {}
     step = models[0].step
+    before = read_lines(Path(cfg.run) / EVALUATIONS)
     for name in names:
         measured[name] = _measure(cfg, model := models.pop(0), seeds[:1])
         path = append_evaluations(Path(cfg.run), [result.line(step) for result in measured[name]])
@@ -68,8 +69,23 @@ def run(cfg: DictConfig) -> float | None:
     for warning in dict.fromkeys(filter(None, warnings)):
         print(f"warning: {warning}", file=sys.stderr)
     console.print(f"protocol: {json.dumps(first[0].protocol)}", soft_wrap=True)
+    for sentence in other_protocols(before, first):
+        console.print(sentence, soft_wrap=True)
     console.print(f"written to {path}; next: {command('report', Path(cfg.run).parent)}", soft_wrap=True)
     return first[0].value
+
+
+def other_protocols(before: Sequence[dict[str, Any]], results: Sequence[MetricResult]) -> list[str]:
+    """In what the protocol of a value is not that of the first one of its name in the run, which is the run's own:
+    such values are not compared. A sentence for the names that share it."""
+    own, found = {str(row.get("name")): row.get("protocol") for row in reversed(before)}, dict[str, list[str]]()
+    for result in results:
+        there, here = own.get(result.name), json.loads(json.dumps(result.protocol))
+        if isinstance(there, dict):
+            keys = [key for key in here | there if here.get(key) != there.get(key)]
+            words = ", ".join(f"{key} {json.dumps(there.get(key))}, not {json.dumps(here.get(key))}" for key in keys)
+            found.setdefault(words, []).append(result.name)
+    return [f"the run's own {' and '.join(names)}: {words}" for words, names in found.items() if words]
 
 
 def _with(cfg: DictConfig, key: str, value: Any) -> DictConfig:
