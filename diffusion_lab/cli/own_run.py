@@ -16,7 +16,7 @@ from diffusion_lab.cli.config import config_folders, plain
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.metric_files import with_metrics
 from diffusion_lab.cli.own_yaml import gone
-from diffusion_lab.cli.targets import Trust, importable, is_own_module, own_folder
+from diffusion_lab.cli.targets import PROVIDED, Trust, importable, is_own_module, own_folder
 from diffusion_lab.files import read_object
 from diffusion_lab.runs.identity import parts
 from diffusion_lab.runs.names import RECORD
@@ -45,7 +45,9 @@ def with_own(trust: Trust, record: Any, key: str) -> Trust:
         ConfigError: such a module is not where it was, and the command line does not say where it is.
     """
     modules = own_parts_of(record).get("modules", {})
-    wanted = {name: Path(folder) for name, folder in modules.items() if not _typed(name, trust)}
+    wanted = {
+        name: Path(folder) for name, folder in modules.items() if name not in PROVIDED and not _typed(name, trust)
+    }
     importable(tuple(wanted.values()))
     trust = dataclasses.replace(trust, folders=tuple(dict.fromkeys((*trust.folders, *wanted.values()))))
     for name, folder in wanted.items():

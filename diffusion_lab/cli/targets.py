@@ -42,6 +42,7 @@ class Allowed(NamedTuple):
 
 
 LIGHTNING = "lightning.pytorch"
+PROVIDED = {name.split(".")[0] for name in (*PACKAGES, LIGHTNING)}
 FILE = {"dirpath": "written", "filename": "name"}
 NAMES = {
     # `model_registry` is the name of a model on a server, to which checkpoints would be uploaded.
@@ -164,9 +165,13 @@ def is_own_module(target: str, folders: tuple[Path, ...]) -> bool:
 
 def own_folder(target: str, folders: tuple[Path, ...]) -> Path | None:
     """The folder on Python's path that holds the module that the first word names; None unless it is below one of
-    `folders` and the module is no installed package."""
+    `folders` and the module is no installed package. This package and what it names are nobody's own, also in a
+    checkout in which somebody works."""
+    name = target.split(".")[0]
+    if name in PROVIDED:
+        return None
     try:
-        spec = importlib.util.find_spec(target.split(".")[0])
+        spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
         return None
     if spec is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +22,8 @@ import diffusion_lab
 from diffusion_lab.cli.errors import InvalidConfig
 from diffusion_lab.cli.init_from import recorded_start
 from diffusion_lab.cli.main import main
+from diffusion_lab.cli.own_run import with_own
+from diffusion_lab.cli.targets import Trust, own_folder
 from diffusion_lab.runs.record import write_record
 from diffusion_lab.runs.signature import is_own
 from diffusion_lab.training import checkpoint_io
@@ -199,3 +202,19 @@ def test_own_parts_may_lie_beside_or_in_a_config_dir_that_is_elsewhere(
     assert main([*EVALUATE, str(copy), "metrics.names=[contrast]", "metrics.seed=1"]) == 0
     assert (copy / "evaluations.jsonl").read_text().count("contrast3") == before.count("contrast3") + 1
     assert main(["analyze", "analysis=spread", str(copy), "outdir=again"]) == 0
+
+
+def test_the_package_itself_is_nobody_s_own_also_in_a_checkout_where_somebody_works(in_folder: Path) -> None:
+    """Runs of 0.1.0 that were trained in a checkout name it as the place of a module of the user's own."""
+    checkout = Path(diffusion_lab.__file__).parents[1]
+    assert own_folder("diffusion_lab.samplers", (checkout,)) is None
+    (in_folder / "mine.py").write_text("")
+    sys.path.append(str(in_folder))
+    try:
+        assert own_folder("mine.Late", (in_folder,)) == in_folder  # negative control
+    finally:
+        sys.path.remove(str(in_folder))
+    record = {"config": {}, "own_parts": {"config_dirs": [], "modules": {"diffusion_lab": str(in_folder / "gone")}}}
+    write_record(in_folder, record, own=True)
+    trust = Trust((in_folder,))
+    assert with_own(trust, json.loads((in_folder / "run.json").read_text()), "run=x") == trust
