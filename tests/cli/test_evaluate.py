@@ -57,7 +57,7 @@ def test_a_value_that_is_measured_otherwise_than_the_run_s_own_is_said_to_be() -
     before = [*own, line("fd4", solver="heun-9").line(4), {"step": 4, "name": "sparse"}, {"step": 4}]
     guided = [line(name, solver="ddim-50-eta0-guided1.5") for name in ("fd4", "test_fd4", "kid4", "sparse")]
     assert evaluate.other_protocols(before, guided) == [
-        'the run\'s own fd4 and test_fd4: solver "ddim-20-eta0", not "ddim-50-eta0-guided1.5"'
+        'the run\'s own fd4, test_fd4: solver "ddim-20-eta0", not "ddim-50-eta0-guided1.5"'
     ]
     assert evaluate.other_protocols(before, [line("fd4", solver="ddim-20-eta0")]) == []
     assert evaluate.other_protocols([], guided) == []

@@ -85,7 +85,7 @@ def other_protocols(before: Sequence[dict[str, Any]], results: Sequence[MetricRe
             keys = [key for key in here | there if here.get(key) != there.get(key)]
             words = ", ".join(f"{key} {json.dumps(there.get(key))}, not {json.dumps(here.get(key))}" for key in keys)
             found.setdefault(words, []).append(result.name)
-    return [f"the run's own {' and '.join(names)}: {words}" for words, names in found.items() if words]
+    return [f"the run's own {', '.join(names)}: {words}" for words, names in found.items() if words]
 
 
 def _with(cfg: DictConfig, key: str, value: Any) -> DictConfig:
