@@ -15,10 +15,9 @@ job at a time equally, but two jobs at a time get two shares of the processor.
 from __future__ import annotations
 
 import shutil
-import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -63,20 +62,20 @@ def _alone(folder: str, sampler: str, seed: int) -> float:
 
 
 def _overhead(folder: str) -> Ratio:
-    one, nine = (_with_work(folder, range(jobs)) for jobs in (1, 9))
-    return Ratio.of([(nine.cpu - one.cpu) / 8 - statistics.median(_works(folder))])
+    one, nine = (beyond_work(folder, jobs) for jobs in (1, 9))
+    return Ratio.of([(nine - one) / 8])
 
 
-def _with_work(folder: str, seeds: Sequence[int]) -> Spent:
-    """A sweep over seeds whose jobs train for one step and record its time."""
+def beyond_work(folder: str, jobs: int, *words: str) -> float:
+    """CPU seconds of a sweep over seeds, whose jobs train for one step, less those of its jobs in Lightning's fit."""
     for old in Path(folder).glob("*.fit"):
         old.unlink()
-    values = ",".join(map(str, seeds))
-    return train(folder, "-m", f"seed={values}", *JOB, "max_steps=1", CLOCK % folder)
-
-
-def _works(folder: str) -> list[float]:
-    return [float(path.read_text()) for path in Path(folder).glob("*.fit")]
+    values = ",".join(map(str, range(jobs)))
+    spent = train(folder, "-m", f"seed={values}", *JOB, "max_steps=1", CLOCK % folder, *words)
+    works = [float(path.read_text()) for path in Path(folder).glob("*.fit")]
+    if len(works) != jobs:
+        raise RuntimeError(f"{len(works)} of {jobs} jobs have recorded their work")
+    return spent.cpu - sum(works)
 
 
 class FitClock(Callback):

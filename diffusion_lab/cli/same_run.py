@@ -70,13 +70,15 @@ def shorter_run(cfg: DictConfig, folder: Path) -> Path | None:
 def run_with_common_latents(cfg: DictConfig, folder: Path) -> Path | None:
     """A run beside the folder of a new one that differs from it in `metrics.seed=0` alone, as one of version 0.1.0: the
     same training, evaluated on the latents of one seed for all runs; None without one."""
-    beside = any(path != folder for path in folder.parent.glob(f"*-{'?' * 8}"))
-    if not beside or OmegaConf.select(cfg, "metrics.seed", default=0) is not None:
+    if OmegaConf.select(cfg, "metrics.seed", default=0) is not None:
+        return None
+    name = run_name(cfg)  # which has nothing of the latents in it
+    if all(path == folder for path in folder.parent.glob(f"{glob.escape(name)}-{'?' * 8}")):
         return None
     former = copy.deepcopy(cfg)
     OmegaConf.set_readonly(former, False)
     OmegaConf.update(former, "metrics.seed", 0)
-    path = folder.parent / f"{run_name(former)}-{config_hash(former)[:8]}"
+    path = folder.parent / f"{name}-{config_hash(former)[:8]}"
     return path if is_run(path) else None
 
 
