@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from omegaconf import OmegaConf, open_dict
 from diffusion_lab.cli.checks.machine import optimizer_states
 from diffusion_lab.cli.config import compose_train, conf_dir, register_resolvers
 from diffusion_lab.cli.hydra_version import initialized
+from diffusion_lab.runs.names import LOG
 from diffusion_lab.workers import JOBS
 from hydra_plugins.diffusion_lab_launcher import _child
 from hydra_plugins.diffusion_lab_launcher._child import command, needs_command, starts_processes
@@ -320,3 +322,24 @@ def test_the_folder_of_a_job_is_not_made_again_and_the_others_go_on(sweep, tmp_p
     assert child.wait() == 1
     assert list(jobs(tmp_path)) == ["done-s0"] and result(jobs(tmp_path)["done-s0"])["status"] == "done"
     assert (tmp_path / "runs" / "renamed" / "calls.jsonl").exists()
+
+
+def test_a_command_receives_the_signals_that_its_launcher_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process of Ray blocks signals, and a command would inherit that: a stopped job would train on."""
+    waits = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]
+    monkeypatch.setattr(_child, "command", lambda job, arguments: waits)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        child = _child.start_command(SimpleNamespace(folder=tmp_path), [], dict(os.environ))
+        end = time.monotonic() + 20
+        while "up" not in (tmp_path / LOG).read_text() and time.monotonic() < end:
+            time.sleep(0.02)
+        child.ask(signal.SIGTERM)
+        while (code := child.poll()) is None and time.monotonic() < end:
+            time.sleep(0.02)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        child.kill(signal.SIGKILL)
+    assert code == -signal.SIGTERM
