@@ -9,6 +9,7 @@ after a release is left out at its default (`runs.identity.ADDED_LATER`).
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import re
@@ -54,15 +55,33 @@ def without(cfg: DictConfig | dict[str, Any], **changed: Any) -> dict[str, Any]:
     written = folders.get("run_dir") if isinstance(folders, dict) else None
     if isinstance(folders, dict):
         content["paths"] = {key: f"<{key}>" for key in folders}
-    if "${" in repr(content):
-        resolved = cast(dict[str, Any], OmegaConf.to_container(OmegaConf.create(content), resolve=True))
-    else:
-        resolved = content
+    resolved = _resolved(content)
     # Of `cfg`, where paths are places.
     start = init_identity(plain_value(cfg, "init_from") if isinstance(cfg, DictConfig) else cfg.get("init_from"))
     if isinstance(start, dict):
         resolved["init_from"] = start
     return effective(resolved, written if isinstance(written, str) and "${" not in written else None)
+
+
+# A resolver whose result depends on more than the configuration, such as a file.
+_IMPURE_REFERENCE = re.compile(r"\$\{(?!microbatches:|share:|at_most:)[^${}]*:")
+_RESOLVED: dict[str, dict[str, Any]] = {}  # what was resolved by this process, or by the launcher that it is a copy of
+
+
+def _resolved(content: dict[str, Any]) -> dict[str, Any]:
+    """Plain values with their references resolved; the same values are resolved once, because the record, the launcher
+    and the checks hash one configuration five times, and resolving it takes nine tenths of a hash."""
+    text = repr(content)
+    if "${" not in text:
+        return content
+    if text in _RESOLVED:
+        return copy.deepcopy(_RESOLVED[text])
+    resolved = cast(dict[str, Any], OmegaConf.to_container(OmegaConf.create(content), resolve=True))
+    if not _IMPURE_REFERENCE.search(text):
+        if len(_RESOLVED) >= 256:
+            _RESOLVED.clear()
+        _RESOLVED[text] = copy.deepcopy(resolved)
+    return resolved
 
 
 def plain_value(cfg: DictConfig, key: str) -> Any:

@@ -14,7 +14,6 @@ from omegaconf import DictConfig
 
 from diffusion_lab.cli.config import config_folders, plain
 from diffusion_lab.cli.errors import ConfigError
-from diffusion_lab.cli.metric_files import with_metrics
 from diffusion_lab.cli.own_yaml import gone
 from diffusion_lab.cli.targets import PROVIDED, Trust, importable, is_own_module, own_folder
 from diffusion_lab.files import read_object
@@ -27,10 +26,10 @@ WHERE_NOW = "give --config-dir, a folder of yaml files beside which it is now"
 
 def own_parts(cfg: DictConfig, trust: Trust) -> dict[str, Any]:
     """{"own_parts": ...} for run.json, with the modules that `trust` allows; empty if the run goes on in a folder that
-    is not the user's, which stays so."""
+    is not the user's, which stays so. `cfg` is complete (`with_metrics`)."""
     if cfg.get("resume") is not None and not is_own(read_object(Path(cfg.resume) / RECORD)):
         return {}
-    targets = [node["_target_"] for _, node in parts(plain(with_metrics(cfg)))]
+    targets = [node["_target_"] for _, node in parts(plain(cfg))]
     names = {target.split(".")[0] for target in targets if isinstance(target, str)}
     modules = {name: own_folder(name, trust.folders) for name in sorted(names)}
     found = {name: str(folder) for name, folder in modules.items() if folder is not None}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -172,7 +172,8 @@ def check_command(cfg: DictConfig, config_dirs: list[str]) -> list[ConfigError]:
 
 
 def _seedless(cfg: DictConfig) -> str:
-    return OmegaConf.to_yaml(OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key not in ("seed", "paths")]))
+    content = cast(dict[str, Any], OmegaConf.to_container(cfg))
+    return repr({key: value for key, value in content.items() if key not in ("seed", "paths")})
 
 
 def _once(errors: list[ConfigError]) -> list[ConfigError]:

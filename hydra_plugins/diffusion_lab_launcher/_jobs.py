@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,9 +36,9 @@ class Job:
         """The folder's name without the hash."""
         return self.folder.name.rpartition("-")[0] or self.folder.name
 
-    @property
+    @cached_property
     def task_cfg(self) -> DictConfig:
-        """The configuration that the task receives."""
+        """The configuration that the task receives, copied once: a sweep asks for it several times."""
         cfg = OmegaConf.masked_copy(self.config, [str(key) for key in self.config if key != "hydra"])
         OmegaConf.set_struct(cfg, True)
         return cfg

@@ -56,6 +56,24 @@ def test_hash_is_the_same_before_the_run_folder_is_known_and_after_it_is_read_ba
     assert without(saved) == without(cfg)
 
 
+def test_the_same_values_are_resolved_once(composed, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = config_hash(composed("seed=77"))
+    monkeypatch.setattr(OmegaConf, "create", None)
+    assert config_hash(composed("seed=77")) == first
+    with pytest.raises(TypeError):
+        config_hash(composed("seed=78"))
+
+
+def test_what_a_file_holds_is_read_for_each_hash(composed, tmp_path: Path) -> None:
+    path = tmp_path / "p.txt"
+    cfg = composed("sampler=from_file", f"sampler.path={path}", "schedule.num_timesteps=2")
+    hashes = []
+    for numbers in ("0.5\n0.5\n", "0.25\n0.75\n"):
+        path.write_text(numbers)
+        hashes.append(config_hash(cfg))
+    assert hashes[0] != hashes[1]
+
+
 def test_plain_is_made_of_builtin_types_only(composed) -> None:
     def check(node: object) -> None:
         assert type(node) in (dict, list, str, int, float, bool, type(None))

@@ -112,12 +112,13 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
     if on_cpu(cfg.trainer):
         keep_freed_memory()
     trust = trust_of(cfg, config_folders())
-    own = own_parts(cfg, trust)  # before `anew` moves the record of a run that is resumed
+    complete = with_metrics(cfg)
+    own = own_parts(complete, trust)  # before `anew` moves the record of a run that is resumed
     cfg, start, ends = _continued(cfg, folder)
     path = None if start is None else start[0]
     if warning := slow_bfloat16(cfg):
         say(warning)
-    parts = parts or RunParts(with_metrics(cfg), trust)
+    parts = parts or RunParts(complete if path is None else with_metrics(cfg), trust)
     if path is not None or cfg.get("resume") is not None:
         check_same_data(cfg, folder, parts["dataset"])
     initial = None
