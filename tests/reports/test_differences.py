@@ -7,7 +7,15 @@ import pytest
 from omegaconf import OmegaConf
 
 from diffusion_lab.cli import run_config_reader
-from diffusion_lab.cli.config import choices_of, compose_train, conf_dir, group_hash, method_name, plain
+from diffusion_lab.cli.config import (
+    choices_of,
+    compose_train,
+    conf_dir,
+    group_hash,
+    method_name,
+    plain,
+    register_resolvers,
+)
 from diffusion_lab.cli.run_config_reader import read_run_config
 from diffusion_lab.reports import RunConfig, compare, differences, group_runs, read_runs, unnamed_differences
 from diffusion_lab.reports.comparison.differences import changed, read_config_alone, short
@@ -198,6 +206,17 @@ def test_the_options_that_the_readings_compose_are_named_as_typed(tmp_path):
     assert [group.word("network") for group in groups] == ["unet_tiny", "unet_small", "unet_tiny"]
     by_sampler = group_runs(read_runs(tmp_path).runs, "sampler", read_run_config)
     assert [group.name for group in by_sampler] == ["speed", "logit_normal", "infonoise"]
+
+
+@pytest.mark.parametrize(
+    "chosen", [{"sampler": "mode", "weighting": "p2"}, {"sampler": "stratified"}, {"task": "gan"}], ids=str
+)
+def test_the_options_of_a_name_are_those_that_hydra_composes(chosen):
+    register_resolvers()
+    named_by = {"base": "ddpm", "method": None}
+    alone = run_config_reader._compose(("base=ddpm",))[1]
+    whole = run_config_reader._composed(("base=ddpm", *(f"{group}={option}" for group, option in chosen.items())))[1]
+    assert run_config_reader._options(named_by, alone, chosen) == whole != alone
 
 
 def test_a_class_is_named_as_well_as_can_be_where_no_option_is_recorded():
