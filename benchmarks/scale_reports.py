@@ -1,7 +1,8 @@
 """Reports of many runs: CPU time, memory and page of `diffusion-lab report` with 10 to 1,000 runs.
 
-Synthetic sweeps of digits (`many_runs`): methods x 4 seeds, 40 lines of training per run. First without anything that
-an earlier report leaves (stored compositions, digests), then again. Peak memory is that of the process. `python -m
+Synthetic sweeps of digits (`many_runs`): methods x 4 seeds, 40 lines of training per run; and 8 runs of up to a million
+steps, with a line for every 50. First without anything that an earlier report leaves (stored compositions, digests),
+then again. Peak memory is that of the process. `python -m
 benchmarks.scale_reports` prints the lines alone; `python -m benchmarks.scale_reports FOLDER METHODS` writes a sweep.
 """
 
@@ -22,6 +23,7 @@ from benchmarks.paired import Ratio
 from benchmarks.table import Line, at_most
 
 METHODS, SEEDS = (2, 6, 24, 100, 250), 4
+STEPS, LOGGED = (10_000, 100_000, 1_000_000), 50
 
 
 class Made(NamedTuple):
@@ -35,6 +37,7 @@ class Made(NamedTuple):
 def lines() -> Iterator[Line]:
     with tempfile.TemporaryDirectory() as top:
         found = {count: _both(Path(top), count) for count in METHODS}
+        long = {steps: _both(Path(top), METHODS[0], steps // LOGGED, steps) for steps in STEPS}
     for count, (first, again) in found.items():
         what, last = f"{count * SEEDS:,} runs of {count} methods", count == METHODS[-1]
         yield Line(f"{what}: CPU, first", _one(first.cpu), at_most(60) if last else None, "s")
@@ -45,11 +48,18 @@ def lines() -> Iterator[Line]:
     for name, one, other in zip(("first", "again"), low, high, strict=True):
         exponent = math.log(other.cpu / one.cpu) / math.log(METHODS[-1] / METHODS[-2])
         yield Line(f"exponent of CPU in the number of methods, {name}", _one(exponent), at_most(1))
+    for steps, (first, again) in long.items():
+        what = f"{METHODS[0] * SEEDS} runs of {steps:,} steps"
+        yield Line(f"{what}: CPU, first", _one(first.cpu), unit="s")
+        yield Line(f"{what}: CPU, again", _one(again.cpu), unit="s")
+        yield Line(f"{what}: memory", _one(first.memory), unit="MB")
+    growth = math.log(long[STEPS[-1]][1].cpu / long[STEPS[0]][1].cpu) / math.log(STEPS[-1] / STEPS[0])
+    yield Line("exponent of CPU in the number of steps, again", _one(growth), at_most(0.2))
 
 
-def _both(top: Path, methods: int) -> tuple[Made, Made]:
-    folder, cache = top / f"methods-{methods}", str(top / f"cache-{methods}")
-    write_runs(folder, methods, SEEDS)
+def _both(top: Path, methods: int, logs: int = 40, steps: int = 2000) -> tuple[Made, Made]:
+    folder, cache = top / f"{methods}-{logs}", str(top / f"cache-{methods}-{logs}")
+    write_runs(folder, methods, SEEDS, logs, steps)
     return report(folder, cache), report(folder, cache)
 
 

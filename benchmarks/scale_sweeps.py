@@ -1,4 +1,4 @@
-"""Sweeps of 10 to 200 jobs: CPU time of a job beyond its own work, in all processes of the sweep.
+"""Sweeps of 4 to 200 jobs: CPU time of a job beyond its own work, in all processes of the sweep.
 
 Jobs of the digits that train for one step (`lines.sweep`): what a sweep takes, less what Lightning's fit
 takes in its jobs, less the same of a sweep of one job, per further job. An exponent of 0 is a cost per job that does
@@ -15,7 +15,7 @@ from benchmarks.lines.sweep import beyond_work
 from benchmarks.paired import Ratio
 from benchmarks.table import Line, at_most
 
-JOBS = (10, 50, 200)
+JOBS = (4, 50, 200)
 
 
 def lines() -> Iterator[Line]:

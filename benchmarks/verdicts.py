@@ -14,6 +14,9 @@ which is the baseline, and n seeds.
     collapsed seed   the archive, with one seed of one row 10 of its standard deviations above the others; the other
                      rows are asked
     repeating row    one row differs from the baseline by a hundredth of the noise (standard deviation 0.001)
+    all studies      the Fréchet distances of every table of `experiments/archive` with at least 5 seeds, logarithms
+                     over training, with the differences that they have; a table takes K rows and n seeds of one of
+                     them, which is chosen in proportion to its rows
 
 False: share of tables in which a row is called better or worse. Decided: share of the rows of true ratio 1.1 to 1.4
 (that of all 5 seeds) that are decided, on the archive's own values. Covered: share of tables in which every interval
@@ -45,6 +48,7 @@ from scipy.stats import t as student
 from diffusion_lab.intervals import holm
 from diffusion_lab.simultaneous import critical_values, effects, stand_out, statistics
 from diffusion_lab.verdicts import MARGIN
+from experiments.archive import curves
 
 ROOT = Path(__file__).resolve().parents[1]
 VALUES = ROOT / "experiments" / "schedule_by_sampler" / "digits.values.csv"
@@ -148,8 +152,10 @@ def judged(y: np.ndarray, margin: float = MARGIN) -> Judged:
     mean, error = statistics(y, there)
     rows = mean.shape[1]
     half, steps, equal = critical_values(1e9 * np.arange(rows, 0, -1.0), there)
-    order = np.argsort(-np.abs(mean) / error, 1)
-    passed = np.cumprod(np.take_along_axis(np.abs(mean) / error, order, 1) > steps, 1).astype(bool)
+    with np.errstate(divide="ignore", invalid="ignore"):  # two rows of the same runs
+        size = np.abs(mean) / error
+    order = np.argsort(-size, 1)
+    passed = np.cumprod(np.take_along_axis(size, order, 1) > steps, 1).astype(bool)
     decided = np.zeros_like(passed)
     np.put_along_axis(decided, order, passed, 1)
     half, equal = half * error, equal * error
@@ -205,6 +211,37 @@ def coverage(effects: str, rows: int, seeds: int) -> float:
     found = judged(noise + mean[:, :, None])
     held = (found.low <= truth) & (truth <= found.high) & ~(found.decided & (truth == 0))
     return float(held.all(1).mean())
+
+
+def studies(without: str = "no row") -> list[np.ndarray]:
+    """Logarithms of the Fréchet distances over training of each table of the archive, (rows, seeds), with the seeds
+    that all of its rows have, at least 5; `without` the rows with this word."""
+    found: dict[tuple[str, ...], dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    for curve in curves():
+        if curve.metric.startswith("fd") and without not in curve.row:
+            table = (curve.study, curve.table, curve.metric)
+            found[table][curve.row][curve.seed] = float(np.log(curve.values).mean())
+    tables = []
+    for rows in found.values():
+        seeds = sorted(set.intersection(*(set(row) for row in rows.values())))
+        if len(seeds) >= 5:
+            tables.append(np.array([[row[seed] for seed in seeds] for row in rows.values()]))
+    return tables
+
+
+def coverage_of_studies(own: list[np.ndarray], rows: int, seeds: int, tables: int = TABLES) -> float:
+    """Share of tables, drawn from `own`, whose intervals all hold the truth."""
+    random = np.random.default_rng([rows, seeds])
+    large = [y for y in own if len(y) >= rows]
+    shares = np.array([len(y) for y in large])
+    held = 0
+    for y, count in zip(large, random.multinomial(tables, shares / shares.sum()), strict=True):
+        cells, columns = _chosen(random, count, len(y), rows), _chosen(random, count, y.shape[1], seeds)
+        noise = residuals(y)[cells[:, :, None], columns[:, None, :]] * random.choice([-1, 1], (count, 1, seeds))
+        mean = y.mean(1)[cells]
+        found, truth = judged(noise + mean[:, :, None]), mean[:, 1:] - mean[:, :1]
+        held += int(((found.low <= truth) & (truth <= found.high)).all(1).sum())
+    return held / tables
 
 
 def false_equality(rows: int, seeds: int) -> float:
@@ -264,6 +301,9 @@ def lines() -> Iterator[str]:
     yield "\n## Covered: every interval of the table holds the truth\n"
     effects = {"no difference": "none", "differences of the archive": "archive", "half of the rows far away": "half"}
     yield from grid({name: lambda k, n, own=own: coverage(own, k, n) for name, own in effects.items()}, SEEDS)
+    yield "\nOf tables of all studies, also without learned_beta, of which some seeds fail:\n"
+    kept = {"all studies": studies(), "without learned_beta": studies("learned_beta")}
+    yield from grid({name: lambda k, n, own=own: coverage_of_studies(own, k, n) for name, own in kept.items()}, (3, 5))
     yield "\n## False equality, at most 0.05\n"
     yield from grid({f"all rows at {MARGIN}": false_equality}, SEEDS)
     yield "\n## Equality, told of a row that repeats the baseline\n"

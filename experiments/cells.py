@@ -15,6 +15,7 @@ table of which the last cells are written, and the first ones say what for:
     reproduced PAPER/TABLE SCALE    the whole text: answer, figure and a verdict for each row, from
                                     PAPER/results/SCALE/TABLE/per_seed.csv
     crossed DATA PART       the whole text: a part of the crossed study's page, from schedule_by_sampler/DATA.*.csv
+    archived                the whole table: what `archive/curves.npz` has of each study
 
 The results of papers' tables, PAPER/results/SCALE/TABLE, are functions of per_seed.csv and conf/table, but for the
 sections of table.md that need the runs and the data sets in table.csv, which stay as they are.
@@ -97,6 +98,25 @@ def published(name: str) -> str:
         numbers = [row.published.get(column.name, (None,) * len(column.at)) for column in table.columns]
         lines.append([row.title, *("" if n is None else published_number(table, n) for own in numbers for n in own)])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def archived() -> str:
+    """What the archive has of each study: rows, most seeds of a row, metrics, curves, and most values of one."""
+    from experiments.archive import Curve, curves
+
+    studies: dict[str, list[Curve]] = {}
+    for curve in curves():
+        studies.setdefault(curve.study, []).append(curve)
+    lines = ["| study | rows | seeds | metrics | curves | values of a curve | latents |"]
+    lines.append("| --- | ---: | ---: | ---: | ---: | ---: | --- |")
+    for study, own in studies.items():
+        rows: dict[tuple[str, str], set[int]] = {}
+        for curve in own:
+            rows.setdefault((curve.table, curve.row), set()).add(curve.seed)
+        counts = (len(rows), max(map(len, rows.values())), len({curve.metric for curve in own}), len(own))
+        most, latents = max(len(curve.steps) for curve in own), ", ".join(sorted({c.latents for c in own} - {""}))
+        lines.append(f"| {study} | {' | '.join(f'{n:,}' for n in (*counts, most))} | {latents} |")
+    return "\n".join(lines)
 
 
 def reproduced(name: str, scale: str) -> str:
@@ -208,7 +228,12 @@ def crossed(data: str, part: str) -> str:
 
 
 KINDS: dict[str, Callable[..., str]] = {"gpu_hours": gpu_hours, "pairs": pairs, "judged": judged}
-WHOLE: dict[str, Callable[..., str]] = {"published": published, "reproduced": reproduced, "crossed": crossed}
+WHOLE: dict[str, Callable[..., str]] = {
+    "published": published,
+    "reproduced": reproduced,
+    "crossed": crossed,
+    "archived": archived,
+}
 
 
 def stale() -> dict[Path, str]:

@@ -41,6 +41,7 @@ def test_the_rates_are_within_their_bounds() -> None:
     covered = rows("Covered")
     for name in ("no difference", "differences of the archive"):
         assert all(0.94 <= one <= 0.96 for n in ("3", "5", "10") for one in covered[name, n])
+    assert all(0.94 <= one <= 0.96 for n in ("3", "5") for one in covered["without learned_beta", n])
     at = verdicts.ROWS.index(7)
     decided = rows("Decided")
     for name, least in zip(DECIDED, ((0.75, 0.93), (0.6, 0.88)), strict=False):
