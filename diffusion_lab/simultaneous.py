@@ -119,7 +119,7 @@ def _relative_variance(y: np.ndarray, there: np.ndarray) -> np.ndarray:
 @lru_cache(maxsize=64)
 def _usual(there: bytes, shape: tuple[int, int]) -> tuple[float, float]:
     """The central part of the relative variances of tables without differences."""
-    drawn = _without_differences(shape, np.random.default_rng(1), fewer(_TABLES // 2, *shape))
+    drawn = without_differences(shape, np.random.default_rng(1), fewer(_TABLES // 2, *shape))
     ratio = _relative_variance(drawn, _mask(there, shape))
     low, high = np.quantile(ratio, [(1 - _USUAL) / 2, (1 + _USUAL) / 2])
     return float(low), float(high)
@@ -138,11 +138,11 @@ def statistics(y: np.ndarray, there: np.ndarray) -> tuple[np.ndarray, np.ndarray
     if len(there) == 2:
         variance = ((difference - mean[..., None] * pairs) ** 2).sum(-1) / (pairs.sum(-1) - 1)
         return mean, np.sqrt(variance / pairs.sum(-1))
-    variance = _moderated(y, there)
+    variance = moderated(y, there)
     return mean, np.sqrt((variance[..., 1:] + variance[..., :1]) / pairs.sum(-1))
 
 
-def _moderated(y: np.ndarray, there: np.ndarray) -> np.ndarray:
+def moderated(y: np.ndarray, there: np.ndarray) -> np.ndarray:
     """v_k of three or more rows, (.., K)."""
     rows, n = len(there), there.sum(-1)
     own = (y - ((y * there).sum(-1) / n)[..., None]) * there
@@ -203,7 +203,7 @@ def _null(there: bytes, rows: int, seeds: int, tables: int = _TABLES) -> np.ndar
     random, found = np.random.default_rng(0), []
     chunk = fewer(_CHUNK, rows, seeds)
     for _ in range(math.ceil(tables / chunk)):
-        mean, error = statistics(_without_differences((rows, seeds), random, chunk), _mask(there, (rows, seeds)))
+        mean, error = statistics(without_differences((rows, seeds), random, chunk), _mask(there, (rows, seeds)))
         found.append(np.abs(mean) / error)
     return np.concatenate(found)
 
@@ -213,7 +213,7 @@ def fewer(tables: int, rows: int, seeds: int) -> int:
     return tables if rows * seeds <= _LARGE else max(1, tables * _LARGE // (rows * seeds))
 
 
-def _without_differences(shape: tuple[int, int], random: np.random.Generator, tables: int) -> np.ndarray:
+def without_differences(shape: tuple[int, int], random: np.random.Generator, tables: int) -> np.ndarray:
     """(tables, K, S) normal numbers whose row variances are scaled inverse chi-squared."""
     deviation = np.sqrt(_PRIOR / random.chisquare(_PRIOR, (tables, shape[0], 1)))
     return random.standard_normal((tables, *shape)) * deviation

@@ -10,6 +10,7 @@ from diffusion_lab.cli.options.defaults import defaults
 COMMANDS = {
     "train": "train one model, or with -m a sweep over several settings",
     "plan": "before a sweep: which ratio how many seeds and samples decide, and in how many hours",
+    "race": "a sweep over methods and seeds in which a method that has lost is trained no more",
     "evaluate": "FID, KID, inception score, precision and recall of a trained run",
     "sample": "images from a trained run, by seed",
     "analyze": "a measurement of trained runs with a figure and a sentence, such as the loss at every timestep",

@@ -30,6 +30,7 @@ from diffusion_lab.printable import escaped_output
 from diffusion_lab.progress import status
 
 HYDRA_COMMANDS = ("train", "evaluate", "sample", "analyze", "encode", "export")
+OF_TRAIN = ("plan", "race")  # commands whose settings are those of `train`
 WATCHED = ("LD_PRELOAD", "CUDA_INJECTION64_PATH")  # set by tools that write their result in the C library's exit
 RUN_READERS = {*KEYED, *PLACED} - {"show"}  # show also composes
 
@@ -112,14 +113,14 @@ def _complete(words: list[str]) -> int:
     if query:
         from diffusion_lab.cli.completion import suggestions
 
-        if (found := suggestions(line, (*HYDRA_COMMANDS, "plan"))) is not None:
+        if (found := suggestions(line, (*HYDRA_COMMANDS, *OF_TRAIN))) is not None:
             print(" ".join(found))
             return 0
     if query:
         os.environ["COMP_LINE"] = " ".join([program, *line[1:]])
     from diffusion_lab.cli.app import App
 
-    return App("train" if line[0] == "plan" else line[0], words, typed=words).run()
+    return App("train" if line[0] in OF_TRAIN else line[0], words, typed=words).run()
 
 
 def leave(code: int) -> int:

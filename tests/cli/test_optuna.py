@@ -50,6 +50,7 @@ def test_a_sweeper_searches_unless_it_is_known_not_to() -> None:
     assert searching(hydra(basic, "basic")) is None
     assert searching(hydra(f"{ours}.listed.ListedSweeper", "listed")) is None
     assert searching(hydra(f"{ours}.products.ProductsSweeper", "products")) is None
+    assert searching(hydra(f"{ours}.race.RaceSweeper", "race")) is None
     assert searching(hydra(f"{PLACE}.Searching", "searching")) == "hydra/sweeper=searching"
     with pytest.raises(ConfigError, match=r"hydra\.sweeper\.direction=\[minimize,maximize\] must be one direction"):
         searching(hydra(f"{PLACE}.Searching", "searching", direction=["minimize", "maximize"]))

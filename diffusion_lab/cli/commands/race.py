@@ -1,0 +1,42 @@
+"""`diffusion-lab race SETTINGS`: a sweep over methods and seeds in which a method that has lost is trained no more."""
+
+from __future__ import annotations
+
+import re
+
+USAGE = """usage: diffusion-lab race [hours=H] [margin=M] key=value,.. seed=0..9
+
+A sweep over methods and seeds. All methods get two seeds, then those that are still in the race one more, and so on. A
+method leaves when it is worse than another one, with an error of 5 % in the whole race, or set aside, because it is not
+better than another one by more than the margin. Where the methods stand is printed after each block and written to
+race.md beside the runs; the same command goes on after an interruption.
+
+  key=value   the sweep, as after `diffusion-lab train -m`
+  seed=0..9   the seeds that a method gets if it stays, 0,1,2,3,4,5,6,7,8,9
+  margin=M    1.1; null: only methods that are worse leave
+  hours=H     of training, over all jobs; a block that would take more is not begun
+
+examples
+  diffusion-lab race sampler=uniform,logit_normal,mode,speed seed=0..9
+  diffusion-lab race experiment=methods_digits seed=0..4 hours=6 hydra.launcher.n_jobs=2
+"""
+OWN = ("margin", "hours")
+
+
+def main(words: list[str]) -> int:
+    """Run the race; returns its exit code."""
+    if any(word in ("-h", "--help") for word in words):
+        print(USAGE, end="")
+        return 0
+    from diffusion_lab.cli.app import App
+
+    settings = [translated(word) for word in words if word not in ("-m", "--multirun")]
+    return App("train", ["-m", "hydra/sweeper=race", *settings], typed=["race", *words]).run()
+
+
+def translated(word: str) -> str:
+    """A word as `train -m` has it: `seed=0..9` and the settings of the race."""
+    key, sign, value = word.partition("=")
+    if key == "seed" and (found := re.fullmatch(r"(\d+)\.\.(\d+)", value)):
+        return f"seed=range({found[1]},{int(found[2]) + 1})"
+    return f"hydra.sweeper.{word}" if sign and key in OWN else word

@@ -1,0 +1,168 @@
+"""What a race has found: the values of its runs, where its methods stand, and the page that says so.
+
+    RUNS/NAME/race.md
+
+The page is a function of the values of the runs, so a race that was stopped any number of times ends with the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.files import write_whole
+from diffusion_lab.intervals import ESTIMANDS
+from diffusion_lab.racing import Standing, standings
+from diffusion_lab.runs.find import read_run
+from diffusion_lab.runs.record import read_question
+from diffusion_lab.verdicts import over_training
+
+PAGE = "race.md"
+
+
+class Field(NamedTuple):
+    """A race.
+
+    Attributes:
+        folder: of its runs.
+        rows: the words of each method, without the seed's.
+        seeds: all that a method gets if it stays, in order.
+        margin: of `racing.standings`.
+    """
+
+    folder: Path
+    rows: list[tuple[str, ...]]
+    seeds: list[int]
+    margin: float | None
+
+
+class Values(NamedTuple):
+    """What the runs of a race have.
+
+    Attributes:
+        y: (K, N) logarithms of the metric, larger ones worse; 0 where there is none.
+        there: (K, N) whether there is a value.
+        failed: row -> seed of a run that has no finite value > 0.
+        seconds: mean of a run; None without one.
+    """
+
+    y: np.ndarray
+    there: np.ndarray
+    failed: dict[int, int]
+    seconds: float | None
+
+
+def question_of_race(folder: Path) -> dict[str, Any]:
+    """The question of the race, which its first block has recorded.
+
+    Raises:
+        ConfigError: no metric is named by which the methods could be told apart.
+    """
+    question = read_question(folder) or {}
+    if not question.get("metric") or "/" in question["metric"]:
+        raise ConfigError(
+            f"question.metric={question.get('metric')} must be a metric that the runs measure, because a loss does not "
+            "decide between methods; use metrics=default"
+        )
+    return question
+
+
+def values_of(field: Field, runs: Mapping[tuple[int, int], Path], question: Mapping[str, Any]) -> Values:
+    """Read the runs.
+
+    Args:
+        field: the race.
+        runs: (row, seed) -> folder, of those that were started.
+        question: metric and estimand.
+
+    Raises:
+        ConfigError: the metric is not compared by ratios.
+    """
+    places = {seed: i for i, seed in enumerate(field.seeds)}
+    y, there = np.zeros((len(field.rows), len(field.seeds))), np.zeros((len(field.rows), len(field.seeds)), dtype=bool)
+    failed, seconds = dict[int, int](), []
+    for (row, seed), folder in sorted(runs.items()):
+        run, metric = read_run(folder), question["metric"]
+        if run.compared_by(metric) == "difference" or run.better(metric) == "neither":
+            raise ConfigError(f"question.metric={metric} must be compared by ratios in a race; use e.g. fid")
+        curve = run.curve(f"metrics/{metric}")
+        points = {int(at): float(value) for at, value in zip(curve.images, curve.values, strict=True)}
+        last = run.last(metric)
+        wanted = [*points.values(), last] if question.get("estimand") == "training" else [last]
+        if run.status != "done" or not all(one is not None and math.isfinite(one) and one > 0 for one in wanted):
+            failed.setdefault(row, seed)
+            continue
+        value = over_training([points], "ratio")[0] if question.get("estimand") == "training" else last
+        sign = -1 if run.better(metric) == "higher" else 1
+        y[row, places[seed]], there[row, places[seed]] = sign * math.log(value or 1), True
+        seconds += [run.seconds] if run.seconds else []
+    return Values(y, there, failed, float(np.mean(seconds)) if seconds else None)
+
+
+def where_they_stand(field: Field, values: Values) -> list[Standing | None]:
+    """Where the rows stand; None of one whose run has failed, which is judged no more."""
+    kept = [i for i in range(len(field.rows)) if i not in values.failed]
+    found: list[Standing | None] = [None] * len(field.rows)
+    if len(kept) < 2:
+        return [Standing() if i in kept else None for i in range(len(field.rows))]
+    for i, one in zip(kept, standings(values.y[kept], values.there[kept], len(field.seeds), field.margin), strict=True):
+        found[i] = one if one.by is None else one._replace(by=kept[one.by])
+    return found
+
+
+def page(field: Field, values: Values, question: Mapping[str, Any]) -> list[str]:
+    """The lines of race.md."""
+    found = where_they_stand(field, values)
+    counts = values.there.sum(1)
+    inside = [i for i, one in enumerate(found) if one is not None and one.word == "in"]
+    leader = min(inside, key=lambda i: _mean(values, i, i)) if inside else None
+    names = short_names(field.rows)
+    aside = "" if field.margin is None else f"; set aside: not better by more than a ratio of {field.margin:g}"
+    lines = [
+        f"# A race of {len(field.rows)} methods\n",
+        f"{question['metric']} {ESTIMANDS[question.get('estimand', 'end')]}, at most {len(field.seeds)} seeds; worse: "
+        f"with an error of 5 % in the whole race, whenever it ends{aside}. Ratios are of geometric means over common "
+        "seeds; they have no interval, because methods with worse luck have fewer seeds.\n",
+        "| method | seeds | ratio to the leader | standing |\n| --- | ---: | ---: | --- |",
+    ]
+    order = sorted(range(len(field.rows)), key=lambda i: (-counts[i], _mean(values, i, i), i))
+    for i in order:
+        ratio = "" if leader is None or not counts[i] else f"{math.exp(_gap(values, i, leader)):.3f}"
+        lines.append(f"| `{names[i]}` | {counts[i]} | {ratio} | {_words(found[i], i, leader, values, names)} |")
+    return lines
+
+
+def _words(standing: Standing | None, row: int, leader: int | None, values: Values, names: Sequence[str]) -> str:
+    if standing is None:
+        return f"failed with seed {values.failed[row]}"
+    if standing.by is None or standing.seeds is None:
+        return "leads" if row == leader else "in the race"
+    than = "worse than" if standing.word == "worse" else "set aside: not better than"
+    return f"{than} `{names[standing.by]}` after {standing.seeds} seeds"
+
+
+def short_names(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """The words in which the methods differ."""
+    common = set.intersection(*map(set, rows))
+    return [" ".join(word for word in row if word not in common) or " ".join(row) for row in rows]
+
+
+def _mean(values: Values, row: int, beside: int) -> float:
+    both = values.there[row] & values.there[beside]
+    return float(values.y[row][both].mean()) if both.any() else math.inf
+
+
+def _gap(values: Values, row: int, leader: int) -> float:
+    return _mean(values, row, leader) - _mean(values, leader, row)
+
+
+def write(field: Field, lines: Sequence[str]) -> Path:
+    """Write race.md; returns its path."""
+    path = field.folder / PAGE
+    write_whole(path, ("\n".join(lines) + "\n").encode())
+    return path

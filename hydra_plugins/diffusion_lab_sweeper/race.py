@@ -1,0 +1,145 @@
+"""The sweeper of a race: seeds in blocks, and a method that has lost gets no more of them (`diffusion_lab/racing.py`).
+
+The jobs are those of a sweep over methods and seeds. All methods get the first two seeds, then those that are still in
+the race the third, and so on, until one is left or there are no more seeds. What is decided after a block is a function
+of the values of its runs, and the launcher skips runs that are done, so the same command goes on after any end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.utils import JobReturn, JobStatus
+from omegaconf import OmegaConf
+
+from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.cli.race_page import Field, page, question_of_race, values_of, where_they_stand, write
+from diffusion_lab.cli.sweep_jobs import jobs_of
+from diffusion_lab.progress import duration
+from diffusion_lab.racing import FIRST
+
+
+class RaceSweeper(BasicSweeper):
+    """Runs a race.
+
+    Args:
+        margin: ratio > 1; a method that is not better than another one by more is set aside. None: only methods that
+            are worse leave.
+        hours: of training, over all jobs; a block that would take more is not begun.
+        params: as of Hydra's own sweeper.
+        products: as of `hydra/sweeper=products`.
+
+    Raises:
+        ConfigError: margin or hours is out of range, or there are not two methods and two seeds.
+    """
+
+    needs_values = False  # of the jobs: it reads their runs
+
+    def __init__(
+        self,
+        margin: float | None = 1.1,
+        hours: float | None = None,
+        params: Any = None,
+        products: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        super().__init__(max_batch_size=None, params=params)
+        if margin is not None and not margin > 1:
+            raise ConfigError(f"hydra.sweeper.margin={margin} must be > 1, or null; use hydra.sweeper.margin=1.1")
+        if hours is not None and not hours > 0:
+            raise ConfigError(f"hydra.sweeper.hours={hours} must be > 0, or null; use hydra.sweeper.hours=6")
+        self.margin, self.hours, self.products = margin, hours, products
+
+    def sweep(self, arguments: list[str]) -> Any:
+        """Run the race.
+
+        Raises:
+            JobsFailed: some job is not done; the launcher has said which.
+        """
+        assert self.config is not None and self.launcher is not None, "Hydra calls setup first"
+        rows, seeds = methods_and_seeds(self._jobs(arguments))
+        field = Field(Path(str(self.config.hydra.sweep.dir)), rows, seeds, self.margin)
+        self._check_metric([*rows[0], f"seed={seeds[0]}"])
+        returned: dict[tuple[int, int], JobReturn] = {}
+        left, count = list(range(len(rows))), FIRST
+        while True:
+            block = [(row, seed) for seed in seeds[:count] for row in left if (row, seed) not in returned]
+            words = [[*rows[row], f"seed={seed}", f"question.seeds={len(seeds)}"] for row, seed in block]
+            ended = self.launcher.launch(words, initial_job_idx=len(returned))
+            returned |= zip(block, ended, strict=True)
+            if (ended[0].cfg or {}).get("dry_run"):
+                print("the first block of the race; a method that stays in it gets a run more in each further one")
+                return ended
+            left, seconds = self._look(field, returned)
+            if len(left) < 2 or count == len(seeds):
+                break
+            if (words_left := self._over(seconds, len(returned), len(left))) is not None:
+                print(words_left)
+                break
+            count += 1
+        for job in returned.values():
+            _ = job.return_value  # raises what the job raised
+        return list(returned.values())
+
+    def _jobs(self, arguments: list[str]) -> list[list[str]]:
+        """The jobs of the sweep, as lists of words."""
+        if self.products:
+            return list(jobs_of(self.products, self.params, arguments))
+        assert self.hydra_context is not None
+        parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
+        overrides = parser.parse_overrides([*self._parse_config(), *arguments])
+        return [list(job) for batch in self.split_arguments(overrides, None) for job in batch]
+
+    def _check_metric(self, words: list[str]) -> None:
+        """Raise ConfigError if the runs measure nothing, before two blocks of them are trained."""
+        assert self.hydra_context is not None and self.config is not None
+        cfg = self.hydra_context.config_loader.load_sweep_config(self.config, words)
+        if not OmegaConf.select(cfg, "metrics.names"):
+            raise ConfigError("metrics.names=[] must have a metric, by which a race decides; use metrics=default")
+
+    def _look(self, field: Field, returned: Mapping[tuple[int, int], JobReturn]) -> tuple[list[int], float | None]:
+        """Print and write where the methods stand; those that are in the race, and the mean seconds of a run."""
+        question = question_of_race(field.folder)
+        places = {key: Path(str(job.hydra_cfg.hydra.run.dir)) for key, job in returned.items() if job.hydra_cfg}
+        runs = {key: place for key, place in places.items() if returned[key].status == JobStatus.COMPLETED}
+        values = values_of(field, runs, question)
+        for row, seed in returned.keys() - runs.keys():
+            values.failed.setdefault(row, seed)
+        lines = page(field, values, question)
+        print("\n" + "\n".join(lines[2:]), flush=True)
+        print(f"written to {write(field, lines)}\n", flush=True)
+        found = where_they_stand(field, values)
+        return [i for i, one in enumerate(found) if one is not None and one.word == "in"], values.seconds
+
+    def _over(self, seconds: float | None, runs: int, left: int) -> str | None:
+        """Why no further block is begun; None if it may be."""
+        if self.hours is None or seconds is None or (runs + left) * seconds <= 3600 * self.hours:
+            return None
+        spent, more = duration(runs * seconds), duration(left * seconds)
+        return (
+            f"hydra.sweeper.hours={self.hours:g}: {spent} are spent and the next block would take {more}; it ends here"
+        )
+
+
+def methods_and_seeds(jobs: Sequence[Sequence[str]]) -> tuple[list[tuple[str, ...]], list[int]]:
+    """The words of each method and all seeds, in the order of the jobs.
+
+    Raises:
+        ConfigError: there are not two methods and two seeds, or not each seed of each method.
+    """
+    seeds_of: dict[tuple[str, ...], list[int]] = {}
+    for job in jobs:
+        own = [word.partition("=")[2] for word in job if word.startswith("seed=")]
+        row = tuple(word for word in job if not word.startswith("seed="))
+        seeds_of.setdefault(row, []).extend(int(seed) for seed in own if seed.isdigit())
+    seeds = next(iter(seeds_of.values()), [])
+    if len(seeds_of) < 2:
+        raise ConfigError(
+            "race must have two methods or more, e.g. sampler=uniform,logit_normal; add a setting's values"
+        )
+    if len(seeds) < FIRST or any(own != seeds for own in seeds_of.values()):
+        raise ConfigError(f"seed={','.join(map(str, seeds))} must be two seeds or more for all methods; use seed=0..9")
+    return list(seeds_of), seeds

@@ -1,0 +1,152 @@
+"""`diffusion-lab race`: seeds in blocks, its page a function of the runs, and what is no race refused."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diffusion_lab.cli.commands.race import translated
+from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.cli.main import main
+from diffusion_lab.cli.race_page import Field, Values, page, question_of_race, short_names, where_they_stand
+from diffusion_lab.racing import Standing
+from hydra_plugins.diffusion_lab_sweeper.race import RaceSweeper, methods_and_seeds
+from tests.harness import Child
+
+WORDS = [
+    *("race", "sampler=uniform,mode,beta", "seed=0..3", "name=race", "max_steps=4", "snapshot_every=2", "log_every=2"),
+    *("metrics_every=0", "metrics.names=[fid]", "metrics.num_samples=128", "network.base_channels=8", "threads=1"),
+    *("network.channel_multipliers=[1,2]", "schedule.num_timesteps=40", "solver.steps=2", "trainer.accelerator=cpu"),
+    *("batch_size=16", "dataset.val_images=32", "checkpoint_every=4"),
+]
+
+
+def race(folder: Path, *words: str) -> tuple[int, str]:
+    """Exit code and output of a race in a process of its own."""
+
+    def work() -> None:
+        os.chdir(folder)
+        raise SystemExit(main([*WORDS, *words]))
+
+    child = Child(work, folder / "log")
+    return child.wait(), child.log.read_text()
+
+
+def finished(folder: Path) -> list[Path]:
+    return sorted(folder.glob("runs/race/*/result.json"))
+
+
+@pytest.mark.slow
+def test_a_race_stopped_anywhere_ends_with_the_same_page(tmp_path: Path) -> None:
+    code, said = race(tmp_path)
+    assert code == 0, said
+    path = tmp_path / "runs/race/race.md"
+    whole, runs = path.read_text(), finished(tmp_path)
+    assert whole.count("\n| `sampler=") == 3 and "4 seeds" in whole and "leads" in whole
+    assert (
+        6 <= len(runs) <= 12
+        and said.count("written to")
+        == max(len([one for one in runs if f"-{name}-" in one.parent.name]) for name in ("uniform", "mode", "beta")) - 1
+    )
+    times = {one: one.stat().st_mtime_ns for one in runs}
+    path.unlink()
+    assert race(tmp_path)[0] == 0 and path.read_text() == whole
+    assert {one: one.stat().st_mtime_ns for one in finished(tmp_path)} == times  # nothing was trained
+    lost = runs[len(runs) // 2].parent  # as if the race had been killed before this run
+    shutil.rmtree(lost)
+    path.unlink()
+    assert race(tmp_path)[0] == 0 and path.read_text() == whole and finished(tmp_path) == runs
+    question = json.loads((tmp_path / "runs/race/sweep.json").read_text())["question"]
+    assert question["seeds"] == 4
+
+
+@pytest.mark.parametrize(
+    ("word", "as_train_has_it"),
+    [
+        ("seed=0..9", "seed=range(0,10)"),
+        ("seed=3,4", "seed=3,4"),
+        ("margin=null", "hydra.sweeper.margin=null"),
+        ("hours=6", "hydra.sweeper.hours=6"),
+        ("sampler=uniform,mode", "sampler=uniform,mode"),
+        ("--config-dir", "--config-dir"),
+    ],
+)
+def test_its_own_words_are_settings_of_the_sweeper(word: str, as_train_has_it: str) -> None:
+    assert translated(word) == as_train_has_it
+
+
+def test_jobs_are_methods_and_seeds() -> None:
+    jobs = [["sampler=a", "seed=0"], ["sampler=a", "seed=1"], ["sampler=b", "seed=0"], ["sampler=b", "seed=1"]]
+    assert methods_and_seeds(jobs) == ([("sampler=a",), ("sampler=b",)], [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("jobs", "message"),
+    [
+        ([["sampler=a", "seed=0"], ["sampler=a", "seed=1"]], "race must have two methods or more"),
+        ([["sampler=a", "seed=0"], ["sampler=b", "seed=0"]], "seed=0 must be two seeds or more for all methods"),
+        ([["sampler=a"], ["sampler=b"]], "seed= must be two seeds or more"),
+    ],
+)
+def test_what_is_no_race_is_refused(jobs: list[list[str]], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        methods_and_seeds(jobs)
+
+
+@pytest.mark.parametrize(("key", "value"), [("margin", 1.0), ("margin", -2.0), ("hours", 0.0)])
+def test_margin_and_hours_are_in_their_ranges(key: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=rf"hydra\.sweeper\.{key}={value} must be >"):
+        RaceSweeper(**{key: value})
+
+
+def test_a_race_without_a_metric_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    code, said = race(tmp_path, "metrics.names=[]")
+    assert code == 2 and "metric" in said and not (tmp_path / "runs").exists(), said
+
+
+def test_a_race_by_a_loss_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "race"
+    folder.mkdir()
+    for question in ({"metric": None}, {"metric": "val/loss"}):
+        (folder / "sweep.json").write_text(json.dumps({"jobs": [], "question": question}))
+        with pytest.raises(ConfigError, match="must be a metric that the runs measure, because a loss does not decide"):
+            question_of_race(folder)
+
+
+def field_of(*rows: tuple[str, ...], seeds: int = 5) -> Field:
+    return Field(Path("runs/race"), list(rows), list(range(seeds)), 1.1)
+
+
+def values(y: list[list[float]], failed: dict[int, int] | None = None) -> Values:
+    array = np.array([[math.log(one) if one else 0.0 for one in row] for row in y])
+    there = np.array([[one != 0 for one in row] for row in y])
+    return Values(array, there, failed or {}, 60.0)
+
+
+def test_the_page_says_who_lost_to_whom() -> None:
+    field = field_of(("sampler=a", "x=1"), ("sampler=b", "x=1"), ("sampler=c", "x=1"), seeds=3)
+    found = values([[1.0, 1.1, 1.05], [1.5, 1.64, 0], [9.0, 9.9, 0]])
+    lines = page(field, found, {"metric": "fd1k_digits", "estimand": "training"})
+    assert lines[1].startswith("fd1k_digits over training, at most 3 seeds")
+    assert lines[3] == "| `sampler=a` | 3 | 1.000 | leads |"
+    assert lines[4].startswith("| `sampler=b` | 2 | 1.495 | ") and lines[5].startswith(
+        "| `sampler=c` | 2 | 9.000 | worse"
+    )
+
+
+def test_a_failed_method_is_out_and_the_others_go_on() -> None:
+    field = field_of(("sampler=a",), ("sampler=b",), ("sampler=c",), seeds=3)
+    found = values([[1.0, 1.1, 0], [0, 1.6, 0], [1.3, 1.2, 0]], {1: 0})
+    stand = where_they_stand(field, found)
+    assert stand[1] is None and {stand[0], stand[2]} <= {Standing(), *(s for s in stand if s and s.by in (0, 2))}
+    assert "failed with seed 0" in "\n".join(page(field, found, {"metric": "fid"}))
+
+
+def test_methods_are_named_by_what_differs() -> None:
+    assert short_names([("sampler=a", "x=1"), ("sampler=b", "x=1")]) == ["sampler=a", "sampler=b"]

@@ -1,0 +1,107 @@
+"""Where the rows of a race stand: a function of the values, with a bounded error, however it was stopped."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.races import halved, raced
+from diffusion_lab import racing
+from diffusion_lab.intervals import student_quantile
+from diffusion_lab.racing import Standing, bounds, standings
+
+
+def race_of(seed: int, *truth: float, most: int = 6) -> np.ndarray:
+    """Values of rows whose means differ, with noise of 0.1 and a common part of each seed."""
+    random = np.random.default_rng(seed)
+    common = random.standard_normal(most)
+    return np.array(truth)[:, None] + 0.1 * random.standard_normal((len(truth), most)) + common
+
+
+def whole(y: np.ndarray) -> np.ndarray:
+    return np.ones(y.shape, dtype=bool)
+
+
+def test_a_race_of_two_with_one_look_is_students_paired_test() -> None:
+    # Two rows and two seeds: |T| has one degree of freedom, and either row may be the worse one.
+    assert bounds(2, 2)[0] == pytest.approx(student_quantile(1 - racing._NOMINAL, 1), rel=0.05)
+
+
+def test_bounds_fall_and_of_later_ends_they_are_higher() -> None:
+    for rows in (2, 4, 13):
+        five, ten = bounds(rows, 5), bounds(rows, 10)
+        assert (np.diff(five) < 0).all() and (np.diff(ten) < 0).all() and (ten[:4] > five).all()
+
+
+@pytest.mark.parametrize("rows", [3, 6])
+def test_equal_rows_lose_in_at_most_5_percent_of_races(rows: int) -> None:
+    def lost(seed: int) -> bool:
+        y = np.random.default_rng([rows, seed]).standard_normal((rows, 5))
+        return any(one.word == "worse" for one in standings(y, whole(y), 5, margin=None))
+
+    assert np.mean([lost(seed) for seed in range(1500)]) < 0.05 + 2 * 0.0056
+
+
+def test_lower_bounds_lose_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = 0.6 * bounds(4, 5)
+    monkeypatch.setattr(racing, "bounds", lambda rows, most: limits)
+    y = np.random.default_rng(0).standard_normal((300, 4, 5))
+    lost = [any(one.word == "worse" for one in standings(own, whole(own), 5, margin=None)) for own in y]
+    assert np.mean(lost) > 0.15
+
+
+def test_the_worst_row_leaves_first_and_says_whom_it_lost_to() -> None:
+    y = race_of(0, 0.0, 0.5, 3.0)
+    found = standings(y, whole(y), 6, margin=None)
+    assert found[0] == Standing() and found[2].word == found[1].word == "worse"
+    assert found[2].by in (0, 1) and found[1].by == 0 and found[2].seeds <= found[1].seeds
+
+
+def test_a_row_that_is_not_better_by_the_margin_is_set_aside_and_the_leader_stays() -> None:
+    y = 0.02 * race_of(1, 0.0, 0.0, 0.0, 0.0)
+    found = standings(y, whole(y), 6)
+    assert sorted(one.word for one in found) == ["in", "set aside", "set aside", "set aside"]
+    assert [one.word for one in standings(y, whole(y), 6, margin=None)] == ["in"] * 4
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_said_after_a_block_does_not_change_with_later_ones(seed: int) -> None:
+    y, there = race_of(seed, 0.0, 0.05, 0.3, 0.6, 1.0), np.zeros((5, 6), dtype=bool)
+    there[:, :2] = True
+    before = [Standing()] * 5
+    while True:
+        found = standings(y, there, 6)
+        assert all(now == then for now, then in zip(found, before, strict=True) if then.word != "in")
+        n, before = int(there.sum(1).max()), found
+        if n == 6 or sum(one.word == "in" for one in found) < 2:
+            break
+        there[[i for i, one in enumerate(found) if one.word == "in"], n] = True
+        garbage = np.where(there, y, 1e6)  # what is missing is not looked at
+        assert standings(garbage, there, 6) == standings(y, there, 6)
+    assert raced(y, racing.MARGIN).words == [one.word for one in before]
+
+
+def test_a_block_counts_when_it_is_whole() -> None:
+    y = race_of(3, 0.0, 0.1, 0.2, 2.0)
+    there = whole(y)
+    there[:, 3:] = False
+    after_three = standings(y, there, 6)
+    there[0, 3] = True  # the others have no fourth seed yet
+    assert standings(y, there, 6) == after_three
+
+
+def test_what_the_seeds_have_in_common_does_not_matter() -> None:
+    y = race_of(4, 0.0, 0.2, 0.4)
+    assert standings(y + np.linspace(-3, 3, 6), whole(y), 6) == standings(y, whole(y), 6)
+
+
+def test_halving_ends_with_one_row_and_spends_less() -> None:
+    ended = halved(race_of(5, 0.0, 1.0, 2.0, 3.0))
+    assert (ended.chosen, ended.words) == (0, ["in", "worse", "worse", "worse"])
+    assert ended.trainings == 4 * 2 + 2 * 2
+
+
+@pytest.mark.parametrize("there", [[[True, True]], [[True, True], [False, True]]])
+def test_what_is_no_race_is_refused(there: list[list[bool]]) -> None:
+    with pytest.raises(ValueError, match="must be of two rows or more, and of each the first seeds"):
+        standings(np.zeros(np.shape(there)), np.array(there), 5)
