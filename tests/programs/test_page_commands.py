@@ -40,6 +40,7 @@ RUNS = {  # the training of the run that DIR is, by page; elsewhere it is UNIFOR
 SHORTER = [  # the same command about less
     (r"num_samples=\d+", "num_samples=128"),
     (r"seeds=0-63", "seeds=0-3"),
+    (r"seed=0\.\.9", "seed=0..2"),
     (r"source\.image_size=256", "source.image_size=16"),
     (r"analysis=NAME", "analysis=per_timestep"),
     (r"run=A,B", f"run={SWEEP}"),
@@ -54,6 +55,7 @@ MORE = {  # by command, what keeps it small or in the house
     "dashboard": ["--offline"],
     "reproduce": ["--dry-run"],
     "analyze": ["analysis.images=16"],
+    "race": ["name=race", "metrics.names=[fid]", *SMALL],
     "doctor": ["--only", "python"],  # the whole takes a minute; tests/cli/doctor/test_whole.py
 }
 REFUSED = "features.weights=FILE"  # weights of 1.2 GB that the reader brings
