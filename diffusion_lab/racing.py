@@ -84,6 +84,7 @@ def standings(y: np.ndarray, there: np.ndarray, most: int, margin: float | None 
             break
         size, error = _pairs(y[:, :n], there[:, :n])
         size[:, ~running] = -math.inf
+        np.fill_diagonal(size, -math.inf)  # with a margin a row would be compared with itself
         reach = limits[n - FIRST] * error
         left: list[tuple[Word, np.ndarray]] = [("worse", size - reach)]
         if margin is not None:

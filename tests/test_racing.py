@@ -64,6 +64,12 @@ def test_a_row_that_is_not_better_by_the_margin_is_set_aside_and_the_leader_stay
     assert [one.word for one in standings(y, whole(y), 6, margin=None)] == ["in"] * 4
 
 
+def test_no_row_is_compared_with_itself() -> None:
+    random = np.random.default_rng(0)
+    for y in 0.03 * random.standard_normal((100, 6, 5)):
+        assert all(one.by != i for i, one in enumerate(standings(y, whole(y), 5)))
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_what_is_said_after_a_block_does_not_change_with_later_ones(seed: int) -> None:
     y, there = race_of(seed, 0.0, 0.05, 0.3, 0.6, 1.0), np.zeros((5, 6), dtype=bool)

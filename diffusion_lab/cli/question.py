@@ -13,7 +13,7 @@ from diffusion_lab.intervals import ESTIMANDS
 
 if TYPE_CHECKING:
     from diffusion_lab.data import ImageDataModule
-    from diffusion_lab.metrics import Evaluation
+    from diffusion_lab.metrics import Evaluation, Metric
 
 
 def question_of(cfgs: Sequence[DictConfig]) -> dict[str, Any]:
@@ -49,6 +49,27 @@ def metric_fault(cfg: DictConfig, evaluation: Evaluation, data: ImageDataModule,
     return f"question.metric={wanted} must be {which}{nearest(wanted, known)}; use question.metric={known[0]}"
 
 
+def deciding(cfg: DictConfig) -> tuple[Metric, str] | None:
+    """The metric that decides between runs of one configuration, and the name of its values ("" where that needs data
+    that are not there); None if they measure none that could."""
+    from diffusion_lab.cli.metric_files import with_metrics
+    from diffusion_lab.cli.run_parts import part
+
+    evaluation, data = part(with_metrics(cfg), "metrics"), part(cfg, "dataset")
+    metric = next(iter(_able(evaluation, data, cfg.question.metric)), None)
+    if metric is None:
+        return None
+    with suppress(FileNotFoundError):
+        return metric, evaluation.result_name(metric, data)
+    return metric, ""
+
+
+def _able(evaluation: Evaluation, data: ImageDataModule, wanted: str | None) -> list[Metric]:
+    """Measured metrics of the wanted name, or of any if none is wanted, that have a direction."""
+    measured = evaluation.measured(data)
+    return [one for one in measured if one.name == wanted or (wanted is None and one.better != "neither")]
+
+
 def _metric(cfgs: Sequence[DictConfig]) -> str | None:
     """The name of the values that decide, by default of the first metric that a run measures and that has a direction,
     as `report` takes it; None if it is not the same for all data sets of the sweep, or nothing is measured."""
@@ -64,10 +85,8 @@ def _metric(cfgs: Sequence[DictConfig]) -> str | None:
             found[key] = None
         if key not in found:
             evaluation, data = part(with_metrics(cfg), "metrics"), part(cfg, "dataset")
-            deciding = evaluation.measured(data)
-            deciding = [one for one in deciding if one.name == wanted or (wanted is None and one.better != "neither")]
             found[key] = None
             with suppress(FileNotFoundError):  # the number of test images, in a dry run without the data
-                found[key] = next((evaluation.result_name(one, data) for one in deciding), None)
+                found[key] = next((evaluation.result_name(one, data) for one in _able(evaluation, data, wanted)), None)
     different = set(found.values())
     return different.pop() if len(different) == 1 else None

@@ -57,6 +57,21 @@ class Values(NamedTuple):
     seconds: float | None
 
 
+def check_folder(field: Field, metric: str) -> None:
+    """Raise ConfigError if the folder holds a race with another number of seeds, or one that is decided by another
+    metric than `metric`, the name of its values."""
+    question = read_question(field.folder) or {}
+    cure = "repeat its command, or give name=NEW for a race of its own"
+    if (field.folder / PAGE).exists() and question.get("seeds") != len(field.seeds):
+        raise ConfigError(
+            f"seed={','.join(map(str, field.seeds))} must be the {question.get('seeds')} seeds with which the race in "
+            f"{field.folder} began, because its error is bounded for a number that was fixed before; {cure}"
+        )
+    asked = question.get("metric")
+    if asked and metric and asked != metric:
+        raise ConfigError(f"question.metric={metric} must be {asked}, by which {field.folder} is decided; {cure}")
+
+
 def question_of_race(folder: Path) -> dict[str, Any]:
     """The question of the race, which its first block has recorded.
 
@@ -95,7 +110,7 @@ def values_of(field: Field, runs: Mapping[tuple[int, int], Path], question: Mapp
         last = run.last(metric)
         wanted = [*points.values(), last] if question.get("estimand") == "training" else [last]
         if run.status != "done" or not all(one is not None and math.isfinite(one) and one > 0 for one in wanted):
-            failed.setdefault(row, seed)
+            failed[row] = min(seed, failed.get(row, seed))
             continue
         value = over_training([points], "ratio")[0] if question.get("estimand") == "training" else last
         sign = -1 if run.better(metric) == "higher" else 1

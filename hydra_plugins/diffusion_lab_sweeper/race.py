@@ -7,6 +7,7 @@ of the values of its runs, and the launcher skips runs that are done, so the sam
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,17 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import OmegaConf
 
-from diffusion_lab.cli.errors import ConfigError
-from diffusion_lab.cli.race_page import Field, page, question_of_race, values_of, where_they_stand, write
+from diffusion_lab.cli.errors import ConfigError, config_errors
+from diffusion_lab.cli.question import deciding
+from diffusion_lab.cli.race_page import (
+    Field,
+    check_folder,
+    page,
+    question_of_race,
+    values_of,
+    where_they_stand,
+    write,
+)
 from diffusion_lab.cli.sweep_jobs import jobs_of
 from diffusion_lab.progress import duration
 from diffusion_lab.racing import FIRST
@@ -47,10 +57,10 @@ class RaceSweeper(BasicSweeper):
         products: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         super().__init__(max_batch_size=None, params=params)
-        if margin is not None and not margin > 1:
-            raise ConfigError(f"hydra.sweeper.margin={margin} must be > 1, or null; use hydra.sweeper.margin=1.1")
-        if hours is not None and not hours > 0:
-            raise ConfigError(f"hydra.sweeper.hours={hours} must be > 0, or null; use hydra.sweeper.hours=6")
+        if margin is not None and not (_is_number(margin) and margin > 1):
+            raise ConfigError(f"hydra.sweeper.margin={margin} must be a number > 1, or null; use margin=1.1")
+        if hours is not None and not (_is_number(hours) and hours > 0):
+            raise ConfigError(f"hydra.sweeper.hours={hours} must be a number > 0, or null; use hours=6")
         self.margin, self.hours, self.products = margin, hours, products
 
     def sweep(self, arguments: list[str]) -> Any:
@@ -62,7 +72,7 @@ class RaceSweeper(BasicSweeper):
         assert self.config is not None and self.launcher is not None, "Hydra calls setup first"
         rows, seeds = methods_and_seeds(self._jobs(arguments))
         field = Field(Path(str(self.config.hydra.sweep.dir)), rows, seeds, self.margin)
-        self._check_metric([*rows[0], f"seed={seeds[0]}"])
+        self._check_question(field)
         returned: dict[tuple[int, int], JobReturn] = {}
         left, count = list(range(len(rows))), FIRST
         while True:
@@ -74,12 +84,15 @@ class RaceSweeper(BasicSweeper):
                 print("the first block of the race; a method that stays in it gets a run more in each further one")
                 return ended
             left, seconds = self._look(field, returned)
-            if len(left) < 2 or count == len(seeds):
+            behind = any(
+                (row, seed) not in returned for row in left for seed in seeds[:count]
+            )  # whom a failed one beat
+            if not behind and (len(left) < 2 or count == len(seeds)):
                 break
             if (words_left := self._over(seconds, len(returned), len(left))) is not None:
                 print(words_left)
                 break
-            count += 1
+            count += not behind
         for job in returned.values():
             _ = job.return_value  # raises what the job raised
         return list(returned.values())
@@ -93,12 +106,20 @@ class RaceSweeper(BasicSweeper):
         overrides = parser.parse_overrides([*self._parse_config(), *arguments])
         return [list(job) for batch in self.split_arguments(overrides, None) for job in batch]
 
-    def _check_metric(self, words: list[str]) -> None:
-        """Raise ConfigError if the runs measure nothing, before two blocks of them are trained."""
+    def _check_question(self, field: Field) -> None:
+        """Raise ConfigError, before anything is trained, if the race cannot be decided by what its runs measure, or the
+        folder holds a race that began with another question or number of seeds."""
         assert self.hydra_context is not None and self.config is not None
+        words = [*field.rows[0], f"seed={field.seeds[0]}"]
         cfg = self.hydra_context.config_loader.load_sweep_config(self.config, words)
         if not OmegaConf.select(cfg, "metrics.names"):
             raise ConfigError("metrics.names=[] must have a metric, by which a race decides; use metrics=default")
+        with config_errors("metrics"):
+            found = deciding(cfg)
+        wanted = cfg.question.metric or cfg.metrics.names
+        if found is None or found[0].compared_by != "ratio" or found[0].better == "neither":
+            raise ConfigError(f"question.metric={wanted} must be a metric that is compared by ratios; use fid")
+        check_folder(field, found[1])
 
     def _look(self, field: Field, returned: Mapping[tuple[int, int], JobReturn]) -> tuple[list[int], float | None]:
         """Print and write where the methods stand; those that are in the race, and the mean seconds of a run."""
@@ -107,7 +128,7 @@ class RaceSweeper(BasicSweeper):
         runs = {key: place for key, place in places.items() if returned[key].status == JobStatus.COMPLETED}
         values = values_of(field, runs, question)
         for row, seed in returned.keys() - runs.keys():
-            values.failed.setdefault(row, seed)
+            values.failed[row] = min(seed, values.failed.get(row, seed))
         lines = page(field, values, question)
         print("\n" + "\n".join(lines[2:]), flush=True)
         print(f"written to {write(field, lines)}\n", flush=True)
@@ -130,16 +151,25 @@ def methods_and_seeds(jobs: Sequence[Sequence[str]]) -> tuple[list[tuple[str, ..
     Raises:
         ConfigError: there are not two methods and two seeds, or not each seed of each method.
     """
-    seeds_of: dict[tuple[str, ...], list[int]] = {}
+    seeds_of: dict[tuple[str, ...], list[str]] = {}
     for job in jobs:
         own = [word.partition("=")[2] for word in job if word.startswith("seed=")]
-        row = tuple(word for word in job if not word.startswith("seed="))
-        seeds_of.setdefault(row, []).extend(int(seed) for seed in own if seed.isdigit())
-    seeds = next(iter(seeds_of.values()), [])
+        seeds_of.setdefault(tuple(word for word in job if not word.startswith("seed=")), []).extend(own)
+    typed = next(iter(seeds_of.values()), [])
+    if any(not seed.isdigit() for seed in typed):
+        raise ConfigError(f"seed={','.join(typed)} must be integers >= 0; use seed=0..9 or seed=0,1,2")
+    seeds = [int(seed) for seed in typed]
     if len(seeds_of) < 2:
         raise ConfigError(
             "race must have two methods or more, e.g. sampler=uniform,logit_normal; add a setting's values"
         )
-    if len(seeds) < FIRST or any(own != seeds for own in seeds_of.values()):
-        raise ConfigError(f"seed={','.join(map(str, seeds))} must be two seeds or more for all methods; use seed=0..9")
+    if len(seeds) < FIRST or len({*seeds}) < len(seeds) or any(own != typed for own in seeds_of.values()):
+        raise ConfigError(
+            f"seed={','.join(typed)} must be two seeds or more, each once and for all methods, each of which is named "
+            "once; use seed=0..9"
+        )
     return list(seeds_of), seeds
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

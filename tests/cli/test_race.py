@@ -14,8 +14,17 @@ import pytest
 from diffusion_lab.cli.commands.race import translated
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.main import main
-from diffusion_lab.cli.race_page import Field, Values, page, question_of_race, short_names, where_they_stand
+from diffusion_lab.cli.race_page import (
+    Field,
+    Values,
+    check_folder,
+    page,
+    question_of_race,
+    short_names,
+    where_they_stand,
+)
 from diffusion_lab.racing import Standing
+from diffusion_lab.reports.pages.notes import _with_seeds
 from hydra_plugins.diffusion_lab_sweeper.race import RaceSweeper, methods_and_seeds
 from tests.harness import Child
 
@@ -69,7 +78,8 @@ def test_a_race_stopped_anywhere_ends_with_the_same_page(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("word", "as_train_has_it"),
     [
-        ("seed=0..9", "seed=range(0,10)"),
+        ("seed=0..3", "seed=0,1,2,3"),
+        ("seed=5..2", "seed=5..2"),
         ("seed=3,4", "seed=3,4"),
         ("margin=null", "hydra.sweeper.margin=null"),
         ("hours=6", "hydra.sweeper.hours=6"),
@@ -81,6 +91,12 @@ def test_its_own_words_are_settings_of_the_sweeper(word: str, as_train_has_it: s
     assert translated(word) == as_train_has_it
 
 
+def test_more_seeds_of_its_methods_are_a_sweep() -> None:
+    """What a report of its folder says to run: in a race a method that has left would get none."""
+    said = _with_seeds("diffusion-lab race sampler=a,b seed=0..3 margin=null name=r", [4], [0, 1, 2, 3])
+    assert said == "diffusion-lab train -m sampler=a,b name=r seed=4"
+
+
 def test_jobs_are_methods_and_seeds() -> None:
     jobs = [["sampler=a", "seed=0"], ["sampler=a", "seed=1"], ["sampler=b", "seed=0"], ["sampler=b", "seed=1"]]
     assert methods_and_seeds(jobs) == ([("sampler=a",), ("sampler=b",)], [0, 1])
@@ -90,8 +106,14 @@ def test_jobs_are_methods_and_seeds() -> None:
     ("jobs", "message"),
     [
         ([["sampler=a", "seed=0"], ["sampler=a", "seed=1"]], "race must have two methods or more"),
-        ([["sampler=a", "seed=0"], ["sampler=b", "seed=0"]], "seed=0 must be two seeds or more for all methods"),
+        ([["sampler=a", "seed=0"], ["sampler=b", "seed=0"]], "seed=0 must be two seeds or more"),
         ([["sampler=a"], ["sampler=b"]], "seed= must be two seeds or more"),
+        ([["sampler=a", "seed=5..2"], ["sampler=b", "seed=5..2"]], "seed=5..2 must be integers >= 0"),
+        ([[f"sampler={a}", f"seed={n}"] for a in "ab" for n in (-1, 0, 1)], "seed=-1,0,1 must be integers >= 0"),
+        (
+            [[f"sampler={a}", f"seed={n}"] for a in "ab" for n in (0, 0)],
+            "seed=0,0 must be two seeds or more, each once",
+        ),
     ],
 )
 def test_what_is_no_race_is_refused(jobs: list[list[str]], message: str) -> None:
@@ -99,15 +121,36 @@ def test_what_is_no_race_is_refused(jobs: list[list[str]], message: str) -> None
         methods_and_seeds(jobs)
 
 
-@pytest.mark.parametrize(("key", "value"), [("margin", 1.0), ("margin", -2.0), ("hours", 0.0)])
-def test_margin_and_hours_are_in_their_ranges(key: str, value: float) -> None:
-    with pytest.raises(ConfigError, match=rf"hydra\.sweeper\.{key}={value} must be >"):
+@pytest.mark.parametrize(
+    ("key", "value"), [("margin", 1.0), ("margin", math.inf), ("margin", "abc"), ("hours", 0.0), ("hours", True)]
+)
+def test_margin_and_hours_are_in_their_ranges(key: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=rf"hydra\.sweeper\.{key}={value} must be a number >"):
         RaceSweeper(**{key: value})
 
 
 def test_a_race_without_a_metric_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
     code, said = race(tmp_path, "metrics.names=[]")
     assert code == 2 and "metric" in said and not (tmp_path / "runs").exists(), said
+
+
+@pytest.mark.parametrize("metric", ["val/loss", "precision"])
+def test_what_is_not_compared_by_ratios_is_refused_before_anything_is_trained(metric: str, tmp_path: Path) -> None:
+    code, said = race(tmp_path, "metrics.names=[fid,precision]", f"question.metric={metric}")
+    assert code == 2 and f"question.metric={metric} must be a metric that is compared by ratios" in said, said
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_folder_keeps_the_number_of_seeds_and_the_metric_of_its_race(tmp_path: Path) -> None:
+    field = Field(tmp_path, [("a",), ("b",)], [0, 1, 2, 3], 1.1)
+    check_folder(field, "fd1k_digits")  # nothing is there
+    (tmp_path / "sweep.json").write_text(json.dumps({"jobs": [], "question": {"metric": "fd1k_digits", "seeds": 3}}))
+    check_folder(field, "fd1k_digits")  # no race
+    with pytest.raises(ConfigError, match="question.metric=kid1k_digits must be fd1k_digits"):
+        check_folder(field, "kid1k_digits")
+    (tmp_path / "race.md").write_text("")
+    with pytest.raises(ConfigError, match="seed=0,1,2,3 must be the 3 seeds with which the race in .* began"):
+        check_folder(field, "fd1k_digits")
 
 
 def test_a_race_by_a_loss_is_refused(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ race.md beside the runs; the same command goes on after an interruption.
   key=value   the sweep, as after `diffusion-lab train -m`
   seed=0..9   the seeds that a method gets if it stays, 0,1,2,3,4,5,6,7,8,9
   margin=M    1.1; null: only methods that are worse leave
-  hours=H     of training, over all jobs; a block that would take more is not begun
+  hours=H     of training, over all jobs; after two seeds of each, a block that would take more is not begun
 
 examples
   diffusion-lab race sampler=uniform,logit_normal,mode,speed seed=0..9
@@ -37,6 +37,7 @@ def main(words: list[str]) -> int:
 def translated(word: str) -> str:
     """A word as `train -m` has it: `seed=0..9` and the settings of the race."""
     key, sign, value = word.partition("=")
-    if key == "seed" and (found := re.fullmatch(r"(\d+)\.\.(\d+)", value)):
-        return f"seed=range({found[1]},{int(found[2]) + 1})"
+    if key == "seed" and (found := re.fullmatch(r"(\d{1,4})\.\.(\d{1,4})", value)):
+        seeds = range(int(found[1]), int(found[2]) + 1)
+        return f"seed={','.join(map(str, seeds))}" if seeds else word
     return f"hydra.sweeper.{word}" if sign and key in OWN else word

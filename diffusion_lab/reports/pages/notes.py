@@ -259,6 +259,9 @@ def _asks_for(command: str, overrides: Sequence[str]) -> float:
     )
 
 
+RACE = ("margin", "hours", "-m", "--multirun")  # words of `race` that are none of `train`
+
+
 def _is_table(words: Sequence[str]) -> bool:
     return list(words[:2]) == ["diffusion-lab", "reproduce"]
 
@@ -271,6 +274,8 @@ def _with_seeds(command: str, seeds: list[int], had: list[int]) -> str:
         values = {i + 1 for i, word in enumerate(words) if word == "--seeds"}
         kept = [word for i, word in enumerate(words) if i not in values and word.partition("=")[0] != "--seeds"]
         return shlex.join([*kept, "--seeds", ",".join(map(str, sorted({*had, *seeds})))])
+    if list(words[:2]) == ["diffusion-lab", "race"]:  # in which a method that has left gets no seed
+        words = ["diffusion-lab", "train", "-m", *(one for one in words[2:] if one.partition("=")[0] not in RACE)]
     if len(seeds) > 1 and not {"-m", "--multirun"} & set(words):
         words.insert(words.index("train") + 1 if "train" in words else len(words), "-m")
     return shlex.join([*words, f"seed={','.join(map(str, seeds))}"])
