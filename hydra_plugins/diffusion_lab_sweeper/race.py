@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -18,19 +18,12 @@ from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import OmegaConf
 
 from diffusion_lab.cli.errors import ConfigError, config_errors
-from diffusion_lab.cli.question import deciding
-from diffusion_lab.cli.race_page import (
-    Field,
-    check_folder,
-    page,
-    question_of_race,
-    values_of,
-    where_they_stand,
-    write,
-)
 from diffusion_lab.cli.sweep_jobs import jobs_of
-from diffusion_lab.progress import duration
-from diffusion_lab.racing import FIRST
+
+if TYPE_CHECKING:  # NumPy is not imported for every command, and Hydra imports every plugin
+    from diffusion_lab.cli.race_page import Field
+
+FIRST = 2  # seeds before the first look, as in `diffusion_lab.racing`
 
 
 class RaceSweeper(BasicSweeper):
@@ -69,6 +62,8 @@ class RaceSweeper(BasicSweeper):
         Raises:
             JobsFailed: some job is not done; the launcher has said which.
         """
+        from diffusion_lab.cli.race_page import Field
+
         assert self.config is not None and self.launcher is not None, "Hydra calls setup first"
         rows, seeds = methods_and_seeds(self._jobs(arguments))
         field = Field(Path(str(self.config.hydra.sweep.dir)), rows, seeds, self.margin)
@@ -109,6 +104,9 @@ class RaceSweeper(BasicSweeper):
     def _check_question(self, field: Field) -> None:
         """Raise ConfigError, before anything is trained, if the race cannot be decided by what its runs measure, or the
         folder holds a race that began with another question or number of seeds."""
+        from diffusion_lab.cli.question import deciding
+        from diffusion_lab.cli.race_page import check_folder
+
         assert self.hydra_context is not None and self.config is not None
         words = [*field.rows[0], f"seed={field.seeds[0]}"]
         cfg = self.hydra_context.config_loader.load_sweep_config(self.config, words)
@@ -123,6 +121,8 @@ class RaceSweeper(BasicSweeper):
 
     def _look(self, field: Field, returned: Mapping[tuple[int, int], JobReturn]) -> tuple[list[int], float | None]:
         """Print and write where the methods stand; those that are in the race, and the mean seconds of a run."""
+        from diffusion_lab.cli.race_page import page, question_of_race, values_of, where_they_stand, write
+
         question = question_of_race(field.folder)
         places = {key: Path(str(job.hydra_cfg.hydra.run.dir)) for key, job in returned.items() if job.hydra_cfg}
         runs = {key: place for key, place in places.items() if returned[key].status == JobStatus.COMPLETED}
@@ -139,6 +139,8 @@ class RaceSweeper(BasicSweeper):
         """Why no further block is begun; None if it may be."""
         if self.hours is None or seconds is None or (runs + left) * seconds <= 3600 * self.hours:
             return None
+        from diffusion_lab.progress import duration
+
         spent, more = duration(runs * seconds), duration(left * seconds)
         return (
             f"hydra.sweeper.hours={self.hours:g}: {spent} are spent and the next block would take {more}; it ends here"

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from diffusion_lab import racing
 from diffusion_lab.cli.commands.race import translated
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.main import main
@@ -25,6 +26,7 @@ from diffusion_lab.cli.race_page import (
 )
 from diffusion_lab.racing import Standing
 from diffusion_lab.reports.pages.notes import _with_seeds
+from hydra_plugins.diffusion_lab_sweeper import race as race_sweeper
 from hydra_plugins.diffusion_lab_sweeper.race import RaceSweeper, methods_and_seeds
 from tests.harness import Child
 
@@ -189,6 +191,10 @@ def test_a_failed_method_is_out_and_the_others_go_on() -> None:
     stand = where_they_stand(field, found)
     assert stand[1] is None and {stand[0], stand[2]} <= {Standing(), *(s for s in stand if s and s.by in (0, 2))}
     assert "failed with seed 0" in "\n".join(page(field, found, {"metric": "fid"}))
+
+
+def test_the_sweeper_and_the_statistic_look_first_after_equally_many_seeds() -> None:
+    assert race_sweeper.FIRST == racing.FIRST
 
 
 def test_methods_are_named_by_what_differs() -> None:
