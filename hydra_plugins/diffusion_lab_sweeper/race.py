@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
-from omegaconf import OmegaConf
+from hydra.plugins.sweeper import Sweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab.cli.errors import ConfigError, config_errors
 from diffusion_lab.cli.sweep_jobs import jobs_of
@@ -26,7 +29,7 @@ if TYPE_CHECKING:  # NumPy is not imported for every command, and Hydra imports 
 FIRST = 2  # seeds before the first look, as in `diffusion_lab.racing`
 
 
-class RaceSweeper(BasicSweeper):
+class RaceSweeper(Sweeper):
     """Runs a race.
 
     Args:
@@ -49,12 +52,17 @@ class RaceSweeper(BasicSweeper):
         params: Any = None,
         products: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        super().__init__(max_batch_size=None, params=params)
         if margin is not None and not (_is_number(margin) and margin > 1):
             raise ConfigError(f"hydra.sweeper.margin={margin} must be a number > 1, or null; use margin=1.1")
         if hours is not None and not (_is_number(hours) and hours > 0):
             raise ConfigError(f"hydra.sweeper.hours={hours} must be a number > 0, or null; use hours=6")
-        self.margin, self.hours, self.products = margin, hours, products
+        self.margin, self.hours, self.products, self.params = margin, hours, products, params
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        self.hydra_context, self.config = hydra_context, config
+        self.launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
 
     def sweep(self, arguments: list[str]) -> Any:
         """Run the race.
@@ -98,8 +106,9 @@ class RaceSweeper(BasicSweeper):
             return list(jobs_of(self.products, self.params, arguments))
         assert self.hydra_context is not None
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
-        overrides = parser.parse_overrides([*self._parse_config(), *arguments])
-        return [list(job) for batch in self.split_arguments(overrides, None) for job in batch]
+        params = [f"{key}={values}" for key, values in (self.params or {}).items()]
+        overrides = parser.parse_overrides([*params, *arguments])
+        return [list(job) for batch in BasicSweeper.split_arguments(overrides, None) for job in batch]
 
     def _check_question(self, field: Field) -> None:
         """Raise ConfigError, before anything is trained, if the race cannot be decided by what its runs measure, or the
