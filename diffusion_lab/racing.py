@@ -25,6 +25,10 @@ real tables depend on one another by more than their seed (`benchmarks/races.py`
 race, whatever the other differences are, because a difference T_ij of a row that is not worse is at most that of equal
 rows, and rows that leave make fewer pairs. Set aside wrongly, a row is better than the margin: that has the same bound.
 
+**Intervals** that hold for all rows together, whenever the race ends (repeated confidence intervals, Jennison and
+Turnbull 1989, "Interim analyses: the repeated confidence interval approach", section 2): the difference of two rows
+after the n seeds that both have is within +- c_n sqrt((v_i + v_j)/n) of the truth.
+
 Differs from successive halving and from cuts after a part of the training, which drop a fixed share: here nothing is
 dropped before the noise of its seeds says so.
 """
@@ -62,6 +66,18 @@ class Standing(NamedTuple):
     by: int | None = None
 
 
+class Gap(NamedTuple):
+    """A row's difference to another one, over the seeds that both have.
+
+    Attributes:
+        size: mean difference; positive: worse.
+        half: half width of its interval; infinite with fewer than two common seeds, or none.
+    """
+
+    size: float
+    half: float
+
+
 def standings(y: np.ndarray, there: np.ndarray, most: int, margin: float | None = MARGIN) -> list[Standing]:
     """Where the rows stand after the blocks that are whole: a function of the values, however often it was stopped.
 
@@ -94,6 +110,22 @@ def standings(y: np.ndarray, there: np.ndarray, most: int, margin: float | None 
                 if found[i].word == "in":
                     found[i] = Standing(word, n, int((beyond / error)[i].argmax()))
         _keep_the_leader(found, y[:, :n].mean(1), running, n)
+    return found
+
+
+def gaps(y: np.ndarray, there: np.ndarray, most: int, leader: int) -> list[Gap]:
+    """The differences to a row that is in the race, with intervals that hold whenever it ends; arguments as of
+    `standings`."""
+    limits, found = bounds(len(y), most), []
+    for i, n in enumerate((there & there[leader]).sum(1).tolist()):
+        if n < FIRST or i == leader:
+            both = there[i] & there[leader]
+            found.append(
+                Gap(float((y[i] - y[leader])[both].mean()) if n else math.nan, 0.0 if i == leader else math.inf)
+            )
+            continue
+        size, error = _pairs(y[:, :n], there[:, :n])
+        found.append(Gap(float(size[i, leader]), float(limits[n - FIRST] * error[i, leader])))
     return found
 
 

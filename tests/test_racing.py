@@ -8,7 +8,7 @@ import pytest
 from benchmarks.races import halved, raced
 from diffusion_lab import racing
 from diffusion_lab.intervals import student_quantile
-from diffusion_lab.racing import Standing, bounds, standings
+from diffusion_lab.racing import Gap, Standing, bounds, gaps, standings
 
 
 def race_of(seed: int, *truth: float, most: int = 6) -> np.ndarray:
@@ -48,6 +48,33 @@ def test_lower_bounds_lose_more(monkeypatch: pytest.MonkeyPatch) -> None:
     y = np.random.default_rng(0).standard_normal((300, 4, 5))
     lost = [any(one.word == "worse" for one in standings(own, whole(own), 5, margin=None)) for own in y]
     assert np.mean(lost) > 0.15
+
+
+def test_with_two_rows_and_one_look_the_interval_is_that_of_the_paired_differences() -> None:
+    y = race_of(2, 0.0, 0.4, most=2)
+    first, second = gaps(y, whole(y), 2, leader=0)
+    error = (y[1] - y[0]).std(ddof=1) / np.sqrt(2)
+    assert first == Gap(0.0, 0.0) and second.size == pytest.approx((y[1] - y[0]).mean())
+    assert second.half == pytest.approx(student_quantile(1 - racing._NOMINAL, 1) * error, rel=0.05)
+
+
+@pytest.mark.parametrize(("share", "holds"), [(1.0, True), (0.5, False)])
+def test_intervals_hold_together_whenever_a_race_ends(share: float, holds: bool) -> None:
+    def missed(seed: int) -> bool:
+        random = np.random.default_rng([7, seed])
+        truth = 0.1 * random.standard_normal(5)
+        y = truth[:, None] + 0.1 * random.standard_normal((5, 5))
+        race = raced(y, margin=None)
+        return any(abs(one.size - truth[i] + truth[race.chosen]) > share * one.half for i, one in enumerate(race.apart))
+
+    rate = np.mean([missed(seed) for seed in range(1000)])
+    assert (rate < 0.05 + 2 * 0.007) if holds else rate > 0.1
+
+
+def test_a_row_with_one_common_seed_has_no_interval() -> None:
+    there = np.array([[True, True, True], [True, False, False], [False, False, False]])
+    found = gaps(np.arange(9.0).reshape(3, 3), there, 3, leader=0)
+    assert found[1] == Gap(3.0, np.inf) and np.isnan(found[2].size) and found[2].half == np.inf
 
 
 def test_the_worst_row_leaves_first_and_says_whom_it_lost_to() -> None:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 def question_of(cfgs: Sequence[DictConfig]) -> dict[str, Any]:
     """What sweep.json records: metric (the name of its values, e.g. fd1k_digits; None if there is none, or several),
-    estimand, margin, and the numbers of seeds and of samples (None without any, or if runs differ)."""
+    estimand, margin, the numbers of seeds and of samples (None without any, or if runs differ), and of a race that it
+    is one."""
     node = cfgs[0].question
     found = {one.metrics.get("num_samples") or None for one in cfgs}
     seeds = node.seeds or len({cfg.seed for cfg in cfgs})
@@ -28,6 +29,7 @@ def question_of(cfgs: Sequence[DictConfig]) -> dict[str, Any]:
         "margin": node.margin,
         "seeds": seeds,
         "samples": found.pop() if len(found) == 1 else None,
+        **({} if node.get("stopping", "fixed") == "fixed" else {"stopping": node.stopping}),
     }
 
 
@@ -35,6 +37,8 @@ def words(question: Mapping[str, Any]) -> str:
     """`fd1k_digits at the end; equal up to a ratio of 1.1; 4 seeds, 1,000 samples`."""
     metric, samples = question["metric"] or "the report's metric", question["samples"]
     count = f"{question['seeds']} seed{'s' * (question['seeds'] != 1)}" + (f", {samples:,} samples" if samples else "")
+    if question.get("stopping") == "race":
+        count = f"a race of at most {count}"
     return f"{metric} {ESTIMANDS[question['estimand']]}; equal up to a ratio of {question['margin']:g}; {count}"
 
 

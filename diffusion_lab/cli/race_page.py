@@ -17,7 +17,7 @@ import numpy as np
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.files import write_whole
 from diffusion_lab.intervals import ESTIMANDS
-from diffusion_lab.racing import Standing, standings
+from diffusion_lab.racing import Gap, Standing, gaps, standings
 from diffusion_lab.runs.find import read_run
 from diffusion_lab.runs.record import read_question
 from diffusion_lab.verdicts import over_training
@@ -142,14 +142,32 @@ def page(field: Field, values: Values, question: Mapping[str, Any]) -> list[str]
         f"# A race of {len(field.rows)} methods\n",
         f"{question['metric']} {ESTIMANDS[question.get('estimand', 'end')]}, at most {len(field.seeds)} seeds; worse: "
         f"with an error of 5 % in the whole race, whenever it ends{aside}. Ratios are of geometric means over common "
-        "seeds; they have no interval, because methods with worse luck have fewer seeds.\n",
-        "| method | seeds | ratio to the leader | standing |\n| --- | ---: | ---: | --- |",
+        "seeds, above 1 is worse; the 95 % intervals hold for all methods together, whenever the race ends.\n",
+        "| method | seeds | ratio to the leader | 95 % interval | standing |\n| --- | ---: | ---: | ---: | --- |",
     ]
+    apart = _gaps(field, values, leader)
     order = sorted(range(len(field.rows)), key=lambda i: (-counts[i], _mean(values, i, i), i))
     for i in order:
-        ratio = "" if leader is None or not counts[i] else f"{math.exp(_gap(values, i, leader)):.3f}"
-        lines.append(f"| `{names[i]}` | {counts[i]} | {ratio} | {_words(found[i], i, leader, values, names)} |")
+        standing = _words(found[i], i, leader, values, names)
+        lines.append(f"| `{names[i]}` | {counts[i]} | {' | '.join(_ratio(apart.get(i)))} | {standing} |")
     return lines
+
+
+def _gaps(field: Field, values: Values, leader: int | None) -> dict[int, Gap]:
+    """Row -> its difference to the leader, of those that are judged; {} without a leader."""
+    kept = [i for i in range(len(field.rows)) if i not in values.failed and values.there[i].any()]
+    if leader is None or len(kept) < 2:
+        return {}
+    apart = gaps(values.y[kept], values.there[kept], len(field.seeds), kept.index(leader))
+    return dict(zip(kept, apart, strict=True))
+
+
+def _ratio(gap: Gap | None) -> tuple[str, str]:
+    """Ratio and interval; of the leader itself, and with one common seed, without an interval."""
+    if gap is None or math.isnan(gap.size):
+        return "", ""
+    ends = [f"{math.exp(min(gap.size + way * gap.half, 700)):.3g}" for way in (-1, 1)]
+    return f"{math.exp(gap.size):.3f}", f"[{', '.join(ends)}]" if 0 < gap.half < math.inf else ""
 
 
 def _words(standing: Standing | None, row: int, leader: int | None, values: Values, names: Sequence[str]) -> str:
@@ -170,10 +188,6 @@ def short_names(rows: Sequence[tuple[str, ...]]) -> list[str]:
 def _mean(values: Values, row: int, beside: int) -> float:
     both = values.there[row] & values.there[beside]
     return float(values.y[row][both].mean()) if both.any() else math.inf
-
-
-def _gap(values: Values, row: int, leader: int) -> float:
-    return _mean(values, row, leader) - _mean(values, leader, row)
 
 
 def write(field: Field, lines: Sequence[str]) -> Path:

@@ -269,6 +269,10 @@ class RunFolder:
     sweeps: dict[Path, tuple[str, ...]] = field(default_factory=dict)
     questions: dict[Path, dict[str, Any]] = field(default_factory=dict)
 
+    def is_of_race(self, run: Run) -> bool:
+        """Whether the number of seeds of the run's method followed from its values."""
+        return self.questions.get(run.folder.parent, {}).get("stopping") == "race"
+
     @property
     def commands(self) -> list[str]:
         """The commands of all sweeps, without duplicates."""

@@ -80,7 +80,8 @@ class RaceSweeper(Sweeper):
         left, count = list(range(len(rows))), FIRST
         while True:
             block = [(row, seed) for seed in seeds[:count] for row in left if (row, seed) not in returned]
-            words = [[*rows[row], f"seed={seed}", f"question.seeds={len(seeds)}"] for row, seed in block]
+            own = [f"question.seeds={len(seeds)}", "question.stopping=race"]
+            words = [[*rows[row], f"seed={seed}", *own] for row, seed in block]
             ended = self.launcher.launch(words, initial_job_idx=len(returned))
             returned |= zip(block, ended, strict=True)
             if (ended[0].cfg or {}).get("dry_run"):

@@ -143,4 +143,4 @@ def test_a_preset_that_sweeps_methods_and_measures_says_what_decides() -> None:
     }
     texts = {path.name: path.read_text() for path in (conf_dir() / "experiment").rglob("*.yaml")}
     inherits = {name for name, text in texts.items() if "- /experiment/" in text}
-    assert {name for name, text in texts.items() if "\nquestion:" not in text} == without | inherits
+    assert {name for name, text in texts.items() if "\nquestion:" not in text} - inherits == without

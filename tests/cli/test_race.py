@@ -24,8 +24,9 @@ from diffusion_lab.cli.race_page import (
     short_names,
     where_they_stand,
 )
-from diffusion_lab.racing import Standing
-from diffusion_lab.reports.pages.notes import _with_seeds
+from diffusion_lab.racing import Standing, gaps
+from diffusion_lab.reports import make_report, read_runs, sections_of
+from diffusion_lab.reports.pages.notes import next_command
 from hydra_plugins.diffusion_lab_sweeper import race as race_sweeper
 from hydra_plugins.diffusion_lab_sweeper.race import RaceSweeper, methods_and_seeds
 from tests.harness import Child
@@ -74,7 +75,13 @@ def test_a_race_stopped_anywhere_ends_with_the_same_page(tmp_path: Path) -> None
     path.unlink()
     assert race(tmp_path)[0] == 0 and path.read_text() == whole and finished(tmp_path) == runs
     question = json.loads((tmp_path / "runs/race/sweep.json").read_text())["question"]
-    assert question["seeds"] == 4
+    assert question["seeds"] == 4 and question["stopping"] == "race"
+    runs = read_runs(tmp_path / "runs/race")
+    report = make_report(runs, sections_of(runs.runs, recorded=runs.questions))
+    (part,) = report.parts
+    assert "These runs are a race" in part.table.answer and "verdict" not in part.table.titles
+    command, why = next_command(report.folder, part.section.groups, part.section.metric)
+    assert "seed=" not in command and why == "the same, by another metric"
 
 
 @pytest.mark.parametrize(
@@ -91,12 +98,6 @@ def test_a_race_stopped_anywhere_ends_with_the_same_page(tmp_path: Path) -> None
 )
 def test_its_own_words_are_settings_of_the_sweeper(word: str, as_train_has_it: str) -> None:
     assert translated(word) == as_train_has_it
-
-
-def test_more_seeds_of_its_methods_are_a_sweep() -> None:
-    """What a report of its folder says to run: in a race a method that has left would get none."""
-    said = _with_seeds("diffusion-lab race sampler=a,b seed=0..3 margin=null name=r", [4], [0, 1, 2, 3])
-    assert said == "diffusion-lab train -m sampler=a,b name=r seed=4"
 
 
 def test_jobs_are_methods_and_seeds() -> None:
@@ -179,10 +180,12 @@ def test_the_page_says_who_lost_to_whom() -> None:
     found = values([[1.0, 1.1, 1.05], [1.5, 1.64, 0], [9.0, 9.9, 0]])
     lines = page(field, found, {"metric": "fd1k_digits", "estimand": "training"})
     assert lines[1].startswith("fd1k_digits over training, at most 3 seeds")
-    assert lines[3] == "| `sampler=a` | 3 | 1.000 | leads |"
-    assert lines[4].startswith("| `sampler=b` | 2 | 1.495 | ") and lines[5].startswith(
-        "| `sampler=c` | 2 | 9.000 | worse"
-    )
+    assert lines[3] == "| `sampler=a` | 3 | 1.000 |  | leads |"
+    b, c = ([cell.strip() for cell in line.split("|")] for line in lines[4:])
+    assert b[1:4] == ["`sampler=b`", "2", "1.495"] and c[1:4] == ["`sampler=c`", "2", "9.000"]
+    apart = gaps(found.y, found.there, 3, leader=0)[2]
+    ends = [math.exp(apart.size - apart.half), math.exp(apart.size + apart.half)]
+    assert c[4] == f"[{ends[0]:.3g}, {ends[1]:.3g}]" and c[5].startswith("worse than `sampler=a`") and ends[0] > 1
 
 
 def test_a_failed_method_is_out_and_the_others_go_on() -> None:

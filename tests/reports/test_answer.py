@@ -14,6 +14,7 @@ from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.reports import Question, compare, group_runs, read_runs
 from diffusion_lab.reports.comparison.answer import answer
 from diffusion_lab.reports.comparison.rows import MOVE_A_LOSS, tabulate
+from diffusion_lab.reports.comparison.sentences import cautions
 from diffusion_lab.verdicts import judge
 from tests.reports.curves import FD, STEPS, write_curves
 from tests.reports.test_tables import write_seeds
@@ -29,6 +30,19 @@ def said(folder: Path, methods: dict[str, list[float]], question: Question | Non
     order = list(methods)
     groups = sorted(group_runs(read_runs(folder).runs), key=lambda group: order.index(group.label))
     return answer(tabulate(groups, FD, question))
+
+
+def test_a_race_has_no_verdict_and_no_interval_here(tmp_path: Path) -> None:
+    write_seeds(tmp_path, BASE, "uniform")
+    write_seeds(tmp_path, times(0.5)[:3], "logit_normal")
+    groups = group_runs(read_runs(tmp_path).runs)
+    table = tabulate(groups, FD, Question(race=True))
+    assert "race" in answer(table) and "n = 3 to 5" in answer(table)
+    (row,) = (row for row in table.rows if not row.is_baseline)
+    assert row.verdict is None and not row.bold and row.effect is not None and row.effect.low is None
+    assert not any("seeds" in text and "Fix" in text for text in cautions(table))
+    fixed = tabulate(groups, FD, Question())
+    assert any(row.bold for row in fixed.rows)
 
 
 def times(by: float) -> list[float]:

@@ -15,7 +15,7 @@ from diffusion_lab.cli.conf_folder import conf_dir, yaml_file
 from diffusion_lab.cli.cost.devices import GPUS
 from diffusion_lab.cli.errors import ConfigError, nearest
 from diffusion_lab.cli.options.defaults import defaults
-from diffusion_lab.intervals import ESTIMANDS
+from diffusion_lab.intervals import ESTIMANDS, STOPPINGS
 from diffusion_lab.runs.names import CHECKPOINTS
 
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")  # weights, averages and tables are float32 in all of them
@@ -66,6 +66,7 @@ SETTINGS = {
     "question.metric": Setting(str, "give one of metrics.names, e.g. question.metric=fid", null=True),
     "question.estimand": Setting(str, "use question.estimand=end", among=tuple(ESTIMANDS)),
     "question.margin": Setting(float, "use question.margin=1.1", least=1, open=True),
+    "question.stopping": Setting(str, "use question.stopping=fixed", among=STOPPINGS),
     "question.seeds": Setting(int, "use null for the number of seeds of the sweep", least=1, null=True),
     "threads": Setting(int, "use null for one per core", least=1, null=True),
     "dry_run": Setting(bool, "use dry_run=true"),

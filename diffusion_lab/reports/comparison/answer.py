@@ -31,6 +31,8 @@ def answer(table: Table) -> str:
     compared = [row for row in table.rows if row.effect is not None]
     if not compared:
         return f"Only {base} has a value; train a second method with the same seeds to compare them."
+    if table.question.race:
+        return race_sentence(table)
     deciding = [row for row in compared if not row.silent]
     if not deciding:
         return loss_sentence(table) or (
@@ -112,6 +114,17 @@ def _seeds(table: Table, rows: Sequence[Row]) -> str:
     if most <= min(effect.n for effect in effects):
         return ""
     return f"To decide {size}, run a new comparison with {most} seeds."
+
+
+def race_sentence(table: Table) -> str:
+    """Where the verdicts of a race are, and what its report is for."""
+    found = [row for row in table.rows if row.metric is not None]
+    counts = _range(sorted({row.metric.n for row in found if row.metric}))
+    return (
+        f"These runs are a race: methods that had lost got no more seeds (n = {counts}), so intervals for a fixed "
+        "number of seeds do not hold, and this table has no verdicts. race.md beside the runs says who is worse, with "
+        "intervals that hold whenever a race ends."
+    )
 
 
 def loss_sentence(table: Table) -> str:

@@ -27,6 +27,8 @@ class Question(NamedTuple):
         metric: the recorded one; "" if none is.
         note: a sentence if this is not the question that the sweep recorded; else "".
         seeds: the recorded number; 0 if none is, or one that decides nothing.
+        race: whether the number of seeds of a method followed from its values, so that intervals for a fixed number do
+            not hold.
     """
 
     estimand: Estimand = "end"
@@ -34,6 +36,7 @@ class Question(NamedTuple):
     metric: str = ""
     note: str = ""
     seeds: int = 0
+    race: bool = False
 
     @property
     def within(self) -> str:
@@ -56,13 +59,16 @@ def _read(record: Mapping[str, Any]) -> Question:
         float(margin) if isinstance(margin, int | float) and 1 < margin < math.inf else MARGIN,
         metric if isinstance(metric, str) else "",
         seeds=seeds if isinstance(seeds, int) and seeds >= CLAIM_SEEDS else 0,
+        race=record.get("stopping") == "race",
     )
 
 
 def asked(recorded: Question | None, metric: str, estimand: Estimand | None, margin: float | None) -> Question:
     """The question of a table by `metric`: the recorded one, but for what the user asks."""
     planned = recorded or Question()
-    made = Question(estimand or planned.estimand, margin or planned.margin, metric, seeds=planned.seeds)
+    made = planned._replace(
+        estimand=estimand or planned.estimand, margin=margin or planned.margin, metric=metric, note=""
+    )
     if recorded is None or made == recorded._replace(metric=recorded.metric or metric):
         return made
     return made._replace(

@@ -10,7 +10,8 @@
                 are positive, where both shared the hours (`same_hours`)
 
 A single finished run (n=1) has no interval. Values with different protocols are neither averaged nor compared. A loss
-decides nothing between rows that differ in `MOVE_A_LOSS`: these say how small a loss can become, and where.
+decides nothing between rows that differ in `MOVE_A_LOSS`: these say how small a loss can become, and where. The rows
+of a race, whose numbers of seeds follow from their values, have effects without intervals and verdicts here.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from diffusion_lab.reports.comparison.question import Question
 from diffusion_lab.verdicts import Scale, Verdict, judge
 
 BASELINE = "baseline"
-Silent = Literal["", "loss", "direction"]
+Silent = Literal["", "loss", "direction", "race"]
 MOVE_A_LOSS = ("sampler", "weighting", "prediction", "schedule", "preconditioning", "variance", "time")
 MOVE_A_LOSS += ("coupling", "auxiliary")
 
@@ -57,7 +58,8 @@ class Row:
         val_loss, images_per_second, seconds: intervals over the same finished runs.
         note: why metric is None.
         unpaired: why effect is None; "baseline" for the baseline.
-        silent: why the effect has no verdict: the metric is a loss, or neither of its directions is better; else "".
+        silent: why the effect has no verdict: the metric is a loss, neither of its directions is better, or the runs
+            are of a race; else "".
         beside: the effect of the other estimand; None if there are no common snapshots.
         same_hours: whether the runs that the cost compares were trained in the same hours; otherwise the drift of the
             machine is in its interval, which is not shown.
@@ -146,15 +148,15 @@ def tabulate(groups: Sequence[Group], metric: str, question: Question | None = N
     found = evidence(groups, metric, [why in ("", BASELINE) for why in unpaired], place)
     estimand: Estimand = question.estimand if found.training else "end"
     numbers = {"end": found.end, "training": found.training}
-    silent: list[Silent] = [_silent(group, base, metric) for group in groups]
-    loses = [why == "loss" for why in silent]
+    silent: list[Silent] = ["race" if question.race else _silent(group, base, metric) for group in groups]
+    unjudged = [why in ("loss", "race") for why in silent]
     better = rising(groups, metric) if directed(groups, metric) else None
 
     def effects(of: list[BySeed] | None) -> list[Verdict | None]:
-        compared = [i for i, why in enumerate(unpaired) if not why and not loses[i]] if of else []
+        compared = [i for i, why in enumerate(unpaired) if not why and not unjudged[i]] if of else []
         judged = judge([of[i] for i in (place, *compared)], found.scale, better, question.margin) if of else [None]
         by_place = dict(zip(compared, judged[1:], strict=True))
-        return [by_place.get(i) or _size(of, i, place, found.scale, loses[i]) for i in range(len(groups))]
+        return [by_place.get(i) or _size(of, i, place, found.scale, unjudged[i]) for i in range(len(groups))]
 
     decides = effects(numbers[estimand])
     beside = effects(numbers["training" if estimand == "end" else "end"]) if found.training else [None] * len(groups)
@@ -165,9 +167,9 @@ def tabulate(groups: Sequence[Group], metric: str, question: Question | None = N
     return Table(rows, metric, found.scale, estimand, question, _band(found, place, question), found, base)
 
 
-def _size(of: list[BySeed] | None, i: int, place: int, scale: Scale, loses: bool) -> Verdict | None:
-    """The mean effect of a loss that does not decide, without an interval."""
-    if not loses or i == place or not of or not of[i].keys() & of[place].keys():
+def _size(of: list[BySeed] | None, i: int, place: int, scale: Scale, unjudged: bool) -> Verdict | None:
+    """The mean effect of a row that is not judged, without an interval."""
+    if not unjudged or i == place or not of or not of[i].keys() & of[place].keys():
         return None
     effect = judge([of[place], of[i]], scale, None)[1]
     return effect and effect._replace(word="no claim", low=None, high=None)

@@ -185,7 +185,7 @@ def warnings(folder: RunFolder, groups: Sequence[Group], metric: str) -> list[st
         if group.duplicates:
             names = ", ".join(folder.relative(run.folder) for run in group.duplicates)
             notes.append(f"{group.label}: {names} repeat a seed of the same configuration and are not counted.")
-    few = [group.label for group in groups if 0 < len(group.done) < CLAIM_SEEDS]
+    few = [g.label for g in groups if 0 < len(g.done) < CLAIM_SEEDS and not any(map(folder.is_of_race, g.runs))]
     if 0 < len(few) < len(groups):  # for all of them, the legend of the table says so
         notes.append(f"A verdict takes {CLAIM_SEEDS} finished seeds; fewer have {', '.join(few)}.")
     return notes
@@ -203,6 +203,8 @@ def next_command(folder: RunFolder, groups: Sequence[Group], metric: str) -> tup
         return shell_commands.command("report", folder.path), "again, when the running ones have ended"
     seeds = sorted({run.seed for run in folder.runs if run.seed is not None})
     few = min(groups, key=lambda group: len(group.done), default=None)
+    if any(map(folder.is_of_race, folder.runs)):  # in which a method that has left gets no seed
+        seeds = []
     if seeds and (few is None or len(few.done) < CLAIM_SEEDS):
         own = few.runs if few else folder.runs
         had = {run.seed for run in own if run.seed is not None}
@@ -259,9 +261,6 @@ def _asks_for(command: str, overrides: Sequence[str]) -> float:
     )
 
 
-RACE = ("margin", "hours", "-m", "--multirun")  # words of `race` that are none of `train`
-
-
 def _is_table(words: Sequence[str]) -> bool:
     return list(words[:2]) == ["diffusion-lab", "reproduce"]
 
@@ -274,8 +273,6 @@ def _with_seeds(command: str, seeds: list[int], had: list[int]) -> str:
         values = {i + 1 for i, word in enumerate(words) if word == "--seeds"}
         kept = [word for i, word in enumerate(words) if i not in values and word.partition("=")[0] != "--seeds"]
         return shlex.join([*kept, "--seeds", ",".join(map(str, sorted({*had, *seeds})))])
-    if list(words[:2]) == ["diffusion-lab", "race"]:  # in which a method that has left gets no seed
-        words = ["diffusion-lab", "train", "-m", *(one for one in words[2:] if one.partition("=")[0] not in RACE)]
     if len(seeds) > 1 and not {"-m", "--multirun"} & set(words):
         words.insert(words.index("train") + 1 if "train" in words else len(words), "-m")
     return shlex.join([*words, f"seed={','.join(map(str, seeds))}"])
