@@ -4,12 +4,13 @@ A file of values by seed is one of four kinds:
 
     results/mini/TABLE/per_seed.csv    row, column, cell, step, seed, quantity, value, run, latents    a paper's table
     NAME.values.csv                    schedule, prediction, sampler, weighting, seed, step, value     the crossed study
-    NAME.per_seed.csv                  row, run, seed, metric, value, protocol                         values at the end
+    NAME.per_seed.csv                  row, run, seed, metric, step, value, protocol                   values at the end
     NAME.curves.csv                    run, network, step, val_loss                                    losses
 
-What the second and the third do not say, the metric, the number of samples and the last step, is that of the preset by
-whose command they were made: `FOLDER_NAME`, else `FOLDER`, else `FOLDER_digits` in conf/experiment. Tables of
-scale=smoke are left out: they only check the pipeline. `seconds.csv` has the seconds of runs, where they are known.
+What the second and the third do not say, the metric, the number of samples and the last step (of files from before
+there was a column for it), is that of the preset by whose command they were made: `FOLDER_NAME`, else `FOLDER`, else
+`FOLDER_digits` in conf/experiment. Tables of scale=smoke are left out: they only check the pipeline.
+`seconds.csv` has the seconds of runs, where they are known.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ def _at_the_end(path: Path, lines: list[dict[str, str]]) -> Iterator[Point]:
         latents = {"the run's": BY_SEED, 0: COMMON, None: ""}[protocol.get("seed")]
         samples = protocol.get("samples", 0)
         facts = (study, one.get("section", ""), one["row"], int(one["seed"]), one["metric"], samples, latents)
-        yield Point(*facts, one["run"], preset.steps, float(one["value"]))
+        yield Point(*facts, one["run"], int(one.get("step") or preset.steps), float(one["value"]))
 
 
 def _of_losses(path: Path, lines: list[dict[str, str]]) -> Iterator[Point]:

@@ -107,7 +107,7 @@ def test_the_files_of_a_report_hold_text_alone(in_folder: Path, capsys: pytest.C
     assert not {"html_inline", "html_block", "link_open", "image", "code_inline", "fence"} & set(found)
     rows = list(csv.reader(io.StringIO(Path("table.per_seed.csv").read_text())))[1:]
     assert {row[2] for row in rows} == {"'=0+1", "'=1+1"} and all(row[1].startswith("'=1+1") for row in rows)
-    assert all(float(row[5]) is not None for row in rows)
+    assert all(float(row[6]) is not None for row in rows)
 
 
 def put(run: Path, payload: str) -> None:

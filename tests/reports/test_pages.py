@@ -83,7 +83,7 @@ def test_ratios_are_those_of_the_seeds(tmp_path):
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
         for row, seeds in values.items():
-            writer.writerows(("d", row, "run", seed, "fd", value, "") for seed, value in seeds.items())
+            writer.writerows(("d", row, "run", seed, "fd", "", value, "") for seed, value in seeds.items())
     row, page = "| p2 / ddpm prediction=v | 9 | [8, 10] |", tmp_path / "README.md"
     # logarithms of 2/1.5 and 4/3, both 0.2877
     assert cells.pairs(page, row, "s.csv", "fd") == "| p2 / ddpm prediction=v | 1.33 | [1.33, 1.33] |"

@@ -4,10 +4,11 @@ A table has its answer, its legend and the commands to reproduce it. It is a fun
 has no date, and paths are relative. Beside `digits.md` is `digits.per_seed.csv`, from which its intervals can be
 recomputed:
 
-    section,row,run,seed,metric,value,protocol
+    section,row,run,seed,metric,step,value,protocol
 
-One line per finished run and value; the first row of a section that has the metric is its baseline. `protocol` is JSON,
-and empty for values that are not evaluations. Values are written with all digits. `METRIC over training` is a run's
+One line per finished run and value; the first row of a section that has the metric is its baseline. `step` is that of
+the value, and empty for a mean and for facts of a run. `protocol` is JSON, and empty for values that are not
+evaluations. Values are written with all digits. `METRIC over training` is a run's
 mean over the snapshots that all runs of the section have, geometric if the table has ratios, and `METRIC (diverged)`
 the value of a run that the table only counts.
 """
@@ -30,7 +31,7 @@ from diffusion_lab.reports.comparison.sections import Section
 from diffusion_lab.runs.run import Run, RunFolder, status_words
 
 SUFFIXES = (".md", ".tex")
-COLUMNS = ("section", "row", "run", "seed", "metric", "value", "protocol")
+COLUMNS = ("section", "row", "run", "seed", "metric", "step", "value", "protocol")
 _ABSOLUTE = re.compile(r"""(?:^|(?<=[\s=,'"(\[]))/[^\s,'"\])}]+""")
 
 
@@ -173,9 +174,10 @@ def _section_lines(section: Section) -> Iterator[tuple[object, ...]]:
         for run in group.done:
             for name, value in _values(run, section.metric).items():
                 gone = name == section.metric and run.seed in diverged
-                yield group.label, *_line(run, f"{name} (diverged)" if gone else name, value, run.protocol(name))
+                at, shown = run.step_of_last(name), f"{name} (diverged)" if gone else name
+                yield group.label, *_line(run, shown, at, value, run.protocol(name))
             if run.seed in means:
-                yield group.label, *_line(run, f"{section.metric} {ESTIMANDS['training']}", means[run.seed], {})
+                yield group.label, *_line(run, f"{section.metric} {ESTIMANDS['training']}", None, means[run.seed], {})
 
 
 def _values(run: Run, metric: str) -> dict[str, float]:
@@ -185,6 +187,7 @@ def _values(run: Run, metric: str) -> dict[str, float]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _line(run: Run, name: str, value: float, protocol: Mapping[str, object]) -> tuple[object, ...]:
+def _line(run: Run, name: str, at: int | None, value: float, protocol: Mapping[str, object]) -> tuple[object, ...]:
     text = json.dumps(protocol, sort_keys=True, separators=(",", ":")) if protocol else ""
-    return run.name, "" if run.seed is None else run.seed, name, repr(value), text
+    seed, step = ("" if number is None else number for number in (run.seed, at))
+    return run.name, seed, name, step, repr(value), text
