@@ -17,8 +17,8 @@ gc.disable()  # until all tests are imported: a million objects, none of them ga
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
-    """On two processes, of which each begins with a half of the items: half of the slow tests in their own order, then
-    quick ones, of which the process that has none left takes from the other, so that both end together."""
+    """On several processes, of which each begins with its share of the items: a share of the slow tests in their own
+    order, then quick ones, of which the process that has none left takes from another, so that all end together."""
     slow = [item for item in items if item.get_closest_marker("slow")]
     yield
     if hasattr(config, "workerinput"):
@@ -26,8 +26,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         slow, quick = [item for item in slow if item in there], [item for item in items if item not in apart]
         first = {item.path.parent: i for i, item in reversed([*enumerate(quick)])}
         quick.sort(key=lambda item: first[item.path.parent])  # a folder's tests share fixtures and caches
-        s, q = len(slow) // 2, len(quick) // 2
-        items[:] = [*slow[:s], *quick[:q], *slow[s:], *quick[q:]]
+        count = config.workerinput["workercount"]
+        shares = [[of[len(of) * i // count : len(of) * (i + 1) // count] for of in (slow, quick)] for i in range(count)]
+        items[:] = [item for share in shares for of in share for item in of]
 
 
 def pytest_collection_finish() -> None:

@@ -46,6 +46,9 @@ def test_the_intervals_of_a_committed_table_are_those_of_the_values_beside_it(va
     numbers = rows(values, metric)
     lines = [[cells_[0].strip("`"), *cells_[1:]] for cells_ in lines]
     assert [cells_[0] for cells_ in lines] == list(numbers)
+    if all(len(own) == 1 for own in numbers.values()):  # a study that has begun
+        assert all("(n=1, no interval)" in cells_[2] and cells_[5] in ("", "no claim") for cells_ in lines)
+        return
     for cells_ in lines:
         assert cells_[2] == said(list(numbers[cells_[0]].values()), cells_[2], signed=False)
     base = lines[0][0]
