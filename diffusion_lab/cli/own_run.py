@@ -10,7 +10,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab.cli.config import config_folders, plain
 from diffusion_lab.cli.errors import ConfigError
@@ -29,8 +29,7 @@ def own_parts(cfg: DictConfig, trust: Trust) -> dict[str, Any]:
     is not the user's, which stays so. `cfg` is complete (`with_metrics`)."""
     if cfg.get("resume") is not None and not is_own(read_object(Path(cfg.resume) / RECORD)):
         return {}
-    targets = [node["_target_"] for _, node in parts(plain(cfg))]
-    names = {target.split(".")[0] for target in targets if isinstance(target, str)}
+    names = {target.split(".")[0] for target in _targets(cfg) if isinstance(target, str)}
     modules = {name: own_folder(name, trust.folders) for name in sorted(names)}
     found = {name: str(folder) for name, folder in modules.items() if folder is not None}
     return {OWN_PARTS: {"config_dirs": [str(Path(folder).resolve()) for folder in config_folders()], "modules": found}}
@@ -64,6 +63,17 @@ def config_dir_of(record: Any, key: str) -> list[str]:
         if not Path(folder).is_dir():
             raise ConfigError(f"{key}: {gone(folder)}")
     return [word for folder in folders for word in ("--config-dir", folder)]
+
+
+def _targets(cfg: DictConfig) -> list[Any]:
+    """Every `_target_`. Nodes that others refer to are there once, so that references need not be resolved, unless one
+    stands for a class."""
+    written = OmegaConf.to_container(cfg, resolve=False)
+    assert isinstance(written, dict)
+    found = [node["_target_"] for _, node in parts({key: written[key] for key in written if key != "hydra"})]
+    if any("${" in str(target) for target in found):
+        return [node["_target_"] for _, node in parts(plain(cfg))]
+    return found
 
 
 def _typed(module: str, trust: Trust) -> bool:

@@ -126,6 +126,10 @@ class DiffusionLabLauncher(Launcher):
 
     def run_jobs(self, jobs: list[Job], folder: Path, threads: int) -> list[Outcome]:
         """The outcome of each job, in order; `threads` is the number for a single process on the machine."""
+        from diffusion_lab.cli.commands.train import git_revision, versions
+
+        for ask in (git_revision, versions):  # once, and known to all that are forked from here
+            ask()
         ordered = in_turns(jobs)
         screen = Screen(ordered, folder, self.n_jobs)
         pool = Pool(self.task, self.context, self.n_jobs, threads, self.gpus, self.timeout_s, self.fail_fast)

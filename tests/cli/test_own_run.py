@@ -16,13 +16,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from omegaconf import OmegaConf
 from PIL import Image
 
 import diffusion_lab
 from diffusion_lab.cli.errors import InvalidConfig
 from diffusion_lab.cli.init_from import recorded_start
 from diffusion_lab.cli.main import main
-from diffusion_lab.cli.own_run import with_own
+from diffusion_lab.cli.own_run import _targets, with_own
 from diffusion_lab.cli.targets import Trust, own_folder
 from diffusion_lab.runs.record import write_record
 from diffusion_lab.runs.signature import is_own
@@ -218,3 +219,11 @@ def test_the_package_itself_is_nobody_s_own_also_in_a_checkout_where_somebody_wo
     write_record(in_folder, record, own=True)
     trust = Trust((in_folder,))
     assert with_own(trust, json.loads((in_folder / "run.json").read_text()), "run=x") == trust
+
+
+@pytest.mark.parametrize("name", ["${kind}", "mine.Sampler"])
+def test_the_classes_of_a_run_are_found_without_resolving_it_unless_a_reference_stands_for_one(name: str) -> None:
+    cfg = OmegaConf.create(
+        {"kind": "mine.Sampler", "part": {"_target_": name, "inner": "${other}"}, "other": {"_target_": "b.C"}}
+    )
+    assert sorted(set(_targets(cfg))) == ["b.C", "mine.Sampler"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import signal
 import sys
@@ -274,14 +275,22 @@ def facts(cfg: DictConfig) -> dict[str, Any]:
         "command": command,
         "dataset": OmegaConf.to_container(source, resolve=True) if source is not None else None,
         "bins": {key: node["bins"] for key, node in cfg.callbacks.items() if node and "bins" in node},
-        "versions": {"diffusion-lab": __version__, "python": sys.version.split()[0]}
-        | {name: metadata.version(name) for name in LIBRARIES},
+        "versions": dict(versions()),
         "git": git_revision(),
     }
 
 
+@functools.cache
+def versions() -> dict[str, str]:
+    """Library -> version."""
+    own = {"diffusion-lab": __version__, "python": sys.version.split()[0]}
+    return own | {name: metadata.version(name) for name in LIBRARIES}
+
+
+@functools.cache
 def git_revision() -> str | None:
-    """Commit of the checkout that contains the package, with `+` if it is modified; None outside a checkout."""
+    """Commit of the checkout that contains the package, with `+` if it is modified; None outside a checkout. It is
+    asked for once, because the code of a process, and of those that are forked from it, does not change."""
     import subprocess
 
     here = Path(__file__).resolve().parent
