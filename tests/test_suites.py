@@ -147,7 +147,7 @@ def test_each_of_two_processes_begins_with_slow_tests_and_ends_with_quick_ones_o
     slow = [Item(f"slow{i}", Path("x/test.py")) for i in range(4)]
     quick = [Item(f"quick{i}", Path(f"{'ab'[i % 2]}/test.py")) for i in range(4)]
     items: list[Any] = [*quick, *slow]
-    ordering = pytest_collection_modifyitems(cast(Any, SimpleNamespace(workerinput={})), items)
+    ordering = pytest_collection_modifyitems(cast(Any, SimpleNamespace(workerinput={"workercount": 2})), items)
     next(ordering)
     items[:] = [slow[2], slow[0], slow[3], *quick]  # shuffled, and without what is deselected
     assert list(ordering) == []

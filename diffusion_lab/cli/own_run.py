@@ -71,7 +71,7 @@ def _targets(cfg: DictConfig) -> list[Any]:
     written = OmegaConf.to_container(cfg, resolve=False)
     assert isinstance(written, dict)
     found = [node["_target_"] for _, node in parts({key: written[key] for key in written if key != "hydra"})]
-    if any("${" in str(target) for target in found):
+    if "${" in " ".join(map(str, found)):
         return [node["_target_"] for _, node in parts(plain(cfg))]
     return found
 

@@ -203,7 +203,7 @@ def next_command(folder: RunFolder, groups: Sequence[Group], metric: str) -> tup
         return shell_commands.command("report", folder.path), "again, when the running ones have ended"
     seeds = sorted({run.seed for run in folder.runs if run.seed is not None})
     few = min(groups, key=lambda group: len(group.done), default=None)
-    if any(map(folder.is_of_race, folder.runs)):  # in which a method that has left gets no seed
+    if seeds and any(map(folder.is_of_race, folder.runs)):  # in which a method that has left gets no seed
         seeds = []
     if seeds and (few is None or len(few.done) < CLAIM_SEEDS):
         own = few.runs if few else folder.runs
