@@ -19,7 +19,7 @@ from pathlib import Path
 from benchmarks.commands import spend
 from benchmarks.many_runs import write_runs
 from benchmarks.paired import Ratio, ratio
-from benchmarks.scale_images import _drawn
+from benchmarks.scale_images import drawn_folder
 from benchmarks.table import Line, at_most
 
 REVISION = "24861922"  # the last one before images were decoded once
@@ -34,7 +34,7 @@ def lines() -> Iterator[Line]:
         top = Path(folder)
         if not _unpacked(top / "before"):
             return
-        images = _drawn(top / "images", IMAGES)
+        images = drawn_folder(top / "images", IMAGES)
         write_runs(top / "many", METHODS)
         sides = {"now": _commands(top, HERE, images), "before": _commands(top, top / "before", images)}
         spent: dict[str, dict[str, list[float]]] = {}

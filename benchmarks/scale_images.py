@@ -30,7 +30,7 @@ GOALS = {"scan of known files": at_most(10)}  # 3 s for the largest folder
 def lines() -> Iterator[Line]:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        seconds = {count: _start(_drawn(place / str(count), count), place / f"cache-{count}") for count in COUNTS}
+        seconds = {count: _start(drawn_folder(place / str(count), count), place / f"cache-{count}") for count in COUNTS}
         for what in seconds[COUNTS[0]]:
             first, last = seconds[COUNTS[0]][what], seconds[COUNTS[-1]][what]
             exponent = math.log(last / first) / math.log(COUNTS[-1] / COUNTS[0])
@@ -46,7 +46,7 @@ def lines() -> Iterator[Line]:
         )
 
 
-def _drawn(root: Path, count: int) -> Path:
+def drawn_folder(root: Path, count: int) -> Path:
     """A folder of that many different images, a thousand in each folder below it."""
     base = np.random.default_rng(0).integers(0, 256, (256, 8, 8, 3), np.uint8)
     smooth = [Image.fromarray(pixels).resize((SIDE, SIDE), Image.Resampling.BICUBIC) for pixels in base]

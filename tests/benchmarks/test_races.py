@@ -27,3 +27,11 @@ def test_the_error_is_at_most_5_percent_and_a_race_is_cheaper_than_five_seeds_fo
         assert float(false) <= (0.05 + 0.007 if name == "equal" else 0.005)
         if margin and name != "equal":
             assert float(aside) <= 0.05 and (most != "5" or float(cost) <= 0.7)
+
+
+def test_the_guide_says_what_the_page_has() -> None:
+    guide = (races.PAGE.parents[1] / "docs" / "races.md").read_text(encoding="utf-8")
+    missed = max(float(line[5]) for line in cells())
+    false = max(float(line[4]) for line in cells() if line[0] == "equal" and line[3])
+    assert f"in at most {100 * missed:.1f} % of the races of a line" in guide
+    assert f"at most\n{100 * false:.1f} % called one worse" in guide

@@ -13,6 +13,7 @@ import pytest
 from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.reports import Question, compare, group_runs, read_runs
 from diffusion_lab.reports.comparison.answer import answer
+from diffusion_lab.reports.comparison.cells import as_text
 from diffusion_lab.reports.comparison.rows import MOVE_A_LOSS, tabulate
 from diffusion_lab.reports.comparison.sentences import cautions
 from diffusion_lab.verdicts import judge
@@ -38,6 +39,8 @@ def test_a_race_has_no_verdict_and_no_interval_here(tmp_path: Path) -> None:
     groups = group_runs(read_runs(tmp_path).runs)
     table = tabulate(groups, FD, Question(race=True))
     assert "race" in answer(table) and "n = 3 to 5" in answer(table)
+    assert all(row.metric is not None and row.metric.low is None for row in table.rows)
+    assert "95 %" not in as_text(table).legend and "(n=5, no interval)" in as_text(table).lines[0][2].text
     (row,) = (row for row in table.rows if not row.is_baseline)
     assert row.verdict is None and not row.bold and row.effect is not None and row.effect.low is None
     assert not any("seeds" in text and "Fix" in text for text in cautions(table))

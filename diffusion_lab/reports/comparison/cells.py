@@ -165,7 +165,7 @@ def number(value: float, digits: int = 4, signed: bool = False) -> str:
 
 
 def with_interval(interval: Interval | None, places: int | None = None, signed: bool = False) -> str:
-    """`1.830 [1.702, 1.958]`, or `1.830 (n=1, no interval)`; `places` are decimals, None: four digits of the mean."""
+    """`1.830 [1.702, 1.958]`, or `1.830 (n=3, no interval)`; `places` are decimals, None: four digits of the mean."""
     if interval is None:
         return "n/a"
     places = decimals([interval.mean]) if places is None else places
@@ -174,7 +174,7 @@ def with_interval(interval: Interval | None, places: int | None = None, signed: 
         for value in (interval.mean, interval.low, interval.high)
         if value is not None
     )
-    return f"{mean} [{ends[0]}, {ends[1]}]" if ends else f"{mean} (n=1, no interval)"
+    return f"{mean} [{ends[0]}, {ends[1]}]" if ends else f"{mean} (n={interval.n}, no interval)"
 
 
 def decimals(means: Sequence[float], digits: int = 4) -> int:

@@ -11,7 +11,7 @@
 
 A single finished run (n=1) has no interval. Values with different protocols are neither averaged nor compared. A loss
 decides nothing between rows that differ in `MOVE_A_LOSS`: these say how small a loss can become, and where. The rows
-of a race, whose numbers of seeds follow from their values, have effects without intervals and verdicts here.
+of a race, whose numbers of seeds follow from their values, have means and effects without intervals and verdicts here.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from diffusion_lab.verdicts import Scale, Verdict, judge
 
 BASELINE = "baseline"
 Silent = Literal["", "loss", "direction", "race"]
+UNJUDGED: tuple[Silent, ...] = ("loss", "race")  # of these an effect has neither a verdict nor an interval
 MOVE_A_LOSS = ("sampler", "weighting", "prediction", "schedule", "preconditioning", "variance", "time")
 MOVE_A_LOSS += ("coupling", "auxiliary")
 
@@ -88,6 +89,12 @@ class Row:
     def verdict(self) -> Verdict | None:
         """The verdict, None where the effect has none."""
         return None if self.silent else self.effect
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether the effect has one."""
+        found = self.effect
+        return found is not None and found.low is not None and found.word != "no claim"
 
     @property
     def bold(self) -> bool:
@@ -149,7 +156,7 @@ def tabulate(groups: Sequence[Group], metric: str, question: Question | None = N
     estimand: Estimand = question.estimand if found.training else "end"
     numbers = {"end": found.end, "training": found.training}
     silent: list[Silent] = ["race" if question.race else _silent(group, base, metric) for group in groups]
-    unjudged = [why in ("loss", "race") for why in silent]
+    unjudged = [why in UNJUDGED for why in silent]
     better = rising(groups, metric) if directed(groups, metric) else None
 
     def effects(of: list[BySeed] | None) -> list[Verdict | None]:
@@ -202,7 +209,7 @@ def _row(
     done = group.done
     return Row(
         group=group,
-        metric=None if note else mean_interval(list(own.values())),
+        metric=None if note else _mean(list(own.values()), silent),
         effect=effect,
         cost=cost_of(group, base),
         val_loss=interval([run.last(VAL_LOSS) for run in done]),
@@ -215,6 +222,11 @@ def _row(
         same_hours=same_hours(timed(group), timed(base)),
         diverged=len(diverged),
     )
+
+
+def _mean(values: list[float], silent: Silent) -> Interval:
+    found = mean_interval(values)
+    return found._replace(low=None, high=None) if silent == "race" else found
 
 
 def _unpaired(group: Group, base: Group, metric: str) -> str:

@@ -46,7 +46,8 @@ def unnamed_differences(group: Group, base: Group) -> list[Difference]:
 def legend(table: Table) -> str:
     """Explanation of the numbers and of their limits."""
     effects = [row.effect for row in table.rows if row.effect]
-    text = "mean over finished seeds at the end [95 % interval of Student's t]; "
+    text = "mean over finished seeds at the end"
+    text += "; " if table.question.race else " [95 % interval of Student's t]; "
     if effects:
         mean = "geometric mean" if table.scale == "ratio" else "mean"
         text += f"{table.scale} to {table.base.label}: {mean} over the seeds that both have"

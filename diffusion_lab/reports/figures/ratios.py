@@ -23,7 +23,7 @@ from diffusion_lab.reports.comparison.effects import effect_text
 from diffusion_lab.reports.comparison.evidence import BySeed
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.comparison.metrics import directed, rising, with_units
-from diffusion_lab.reports.comparison.rows import Row, Table
+from diffusion_lab.reports.comparison.rows import UNJUDGED, Row, Table
 from diffusion_lab.reports.figures.base import GREY, Figure, panel_per_group, seeds_text
 from diffusion_lab.reports.figures.table_rows import IntervalLine, interval_lines, limits, with_band
 from diffusion_lab.verdicts import CLAIM_SEEDS, Scale, Verdict, judge
@@ -46,10 +46,12 @@ def effects(table: Table) -> Figure | None:
     mean = "geometric means" if table.scale == "ratio" else "means"
     caption = (
         f"{table.metric} {ESTIMANDS[table.estimand]}, {table.scale} to {table.base.label} at the same seed: diamonds "
-        f"are {mean} over the common seeds ({_seeds(compared)}), dots single seeds, lines 95 % intervals for all rows "
-        f"together. Filled and bold: better or worse; such an interval excludes {none}. An arrow at the edge "
-        "points to values beyond it."
+        f"are {mean} over the common seeds ({_seeds(compared)}), dots single seeds"
     )
+    if any(row.has_interval for row in compared):
+        caption += ", lines 95 % intervals for all rows together. Filled and bold: better or worse; such an interval "
+        caption += f"excludes {none}"
+    caption += ". An arrow at the edge points to values beyond it."
     if shown:
         caption += f" Grey: equal {table.question.within}."
     name = table.base.label if len(table.base.label) <= SHORT_NAME else "the baseline"
@@ -147,14 +149,15 @@ def effects_over_training(table: Table, groups: Sequence[Group] | None = None) -
     if not images or not rows:
         return None
     found = [_at(table, at, [place, *rows]) for at in images]
-    places = {i: np.array([_ends(one[k]) for one in found]).T for k, i in enumerate(rows, 1)}
+    judged = {i: table.rows[i].silent not in UNJUDGED for i in rows}
+    places = {i: np.array([_ends(one[k], judged[i]) for one in found]).T for k, i in enumerate(rows, 1)}
     rows = [i for i in rows if id(table.rows[i].group) in drawn]
     groups = [table.rows[i].group for i in rows]
     curves = [EffectCurve(drawn[id(group)], group, *places[i]) for i, group in zip(rows, groups, strict=True)]
     if not curves:
         return None
     what = "Ratio" if table.scale == "ratio" else "Difference"
-    enough = any(row.effect.n >= CLAIM_SEEDS for row in table.rows if row.effect)
+    enough = any(row.effect.n >= CLAIM_SEEDS for row in table.rows if row.effect and row.silent not in UNJUDGED)
     caption = f"{table.scale.capitalize()} of {table.metric} to that of {table.base.label} at equal images and seeds"
     caption += f" ({_seeds([table.rows[i] for i in rows])})"
     caption += ", shaded: 95 % interval for all rows together, at each snapshot by itself." if enough else "."
@@ -170,10 +173,10 @@ def _at(table: Table, images: int, rows: Sequence[int]) -> list[Verdict | None]:
     return judge(values, table.scale, None, table.question.margin)
 
 
-def _ends(effect: Verdict | None) -> tuple[float, float, float]:
-    """Size and interval; without one, the size alone."""
+def _ends(effect: Verdict | None, judged: bool) -> tuple[float, float, float]:
+    """Size and interval; without one, and of a row that is not judged, the size alone."""
     assert effect is not None
-    if effect.word == "no claim" or effect.low is None or effect.high is None:
+    if not judged or effect.word == "no claim" or effect.low is None or effect.high is None:
         return effect.size, effect.size, effect.size
     return effect.size, effect.low, effect.high
 

@@ -307,11 +307,13 @@ def _mean_text(row: Row, line: PairRow) -> str:
 
 
 def _legend(lines: list[PairRow]) -> str:
+    (decides,) = (line for line in lines if line.decides)
+    if decides.own.silent == "race":
+        return "final values: mean over finished seeds; ratio or difference over the common seeds; there is no verdict"
     text = (
         "final values: mean over finished seeds [95 % interval of Student's t]; ratio or difference over the common "
         "seeds with its 95 % interval, each metric by itself"
     )
-    (decides,) = (line for line in lines if line.decides)
     verdict = decides.verdict
     if verdict is None:
         return f"{text}; there is no verdict"

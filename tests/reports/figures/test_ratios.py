@@ -56,6 +56,19 @@ def test_decided_rows_alone_are_bold_and_filled(tmp_path):
     assert text.count("fill: #ffffff; stroke") == 1  # the diamond of what is not decided
 
 
+def test_the_figures_of_a_race_have_no_intervals(tmp_path):
+    for method, factor in (("uniform", 1.0), ("logit_normal", 0.5)):
+        for seed in range(4):
+            level = factor * (1 + 0.02 * seed * (1 + factor))
+            write_curves(tmp_path / f"{method}{seed}", method, seed, power_law(STEPS, level=level))
+    groups = group_runs(read_runs(tmp_path).runs)
+    fixed, race = (tabulate(groups, FD, Question(race=race)) for race in (False, True))
+    for figure, word in ((effects, "lines 95 % intervals"), (effects_over_training, "shaded: 95 % interval")):
+        assert word in figure(fixed).caption and word not in figure(race).caption
+        assert "95 %" not in figure(race).caption
+        assert drawing(figure(race)) != drawing(figure(fixed))
+
+
 def test_nothing_to_compare_is_no_figure(tmp_path):
     write_seeds(tmp_path, [1.0, 2.0])
     assert figure_of(tmp_path) is None
