@@ -31,7 +31,9 @@ PLACED = ("show", "verify", "report", "compare", "dashboard")  # and those that 
 
 def check_words(words: Sequence[str]) -> None:
     """Refuse a command line with an empty word, folder or option, as after an unset variable of a shell: a path would
-    be the working folder."""
+    be the working folder, and an option at the end would take another word for its value."""
+    if words and words[-1] in VALUED:
+        raise ConfigError(f"{words[-1]} must have a value, and is the last word; give it one, or leave it out")
     for before, word in zip(["", *words], words, strict=False):
         if not word:
             raise ConfigError(f"{before} '' must not be empty; use . for the working folder".lstrip())

@@ -100,6 +100,23 @@ def test_its_own_words_are_settings_of_the_sweeper(word: str, as_train_has_it: s
     assert translated(word) == as_train_has_it
 
 
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("margin=1.1,1.2", "margin=1.1,1.2 must be one value, as the race is one; use e.g. margin=1.1"),
+        ("hours=1,2", "hours=1,2 must be one value"),
+        ("question.seeds=5", "question.seeds=5 must be left out, because a race sets it"),
+        ("question.stopping=rase", "question.stopping=rase must be left out"),
+        ("--config-dir", "--config-dir must have a value, and is the last word"),
+    ],
+)
+def test_words_that_cannot_be_those_of_a_race_are_refused(
+    word: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["race", "sampler=uniform,mode", "seed=0..3", word]) == 2
+    assert capsys.readouterr().err.startswith(f"config error: {message}")
+
+
 def test_jobs_are_methods_and_seeds() -> None:
     jobs = [["sampler=a", "seed=0"], ["sampler=a", "seed=1"], ["sampler=b", "seed=0"], ["sampler=b", "seed=1"]]
     assert methods_and_seeds(jobs) == ([("sampler=a",), ("sampler=b",)], [0, 1])

@@ -29,9 +29,23 @@ def main(words: list[str]) -> int:
         print(USAGE, end="")
         return 0
     from diffusion_lab.cli.app import App
+    from diffusion_lab.cli.errors import refuse
 
+    if fault := _fault(words):
+        return refuse(fault)
     settings = [translated(word) for word in words if word not in ("-m", "--multirun")]
     return App("train", ["-m", "hydra/sweeper=race", *settings], typed=["race", *words]).run()
+
+
+def _fault(words: list[str]) -> str | None:
+    """Why a word cannot be one of a race; None if all can."""
+    for word in words:
+        key, _, value = word.partition("=")
+        if key in OWN and "," in value:
+            return f"{word} must be one value, as the race is one; use e.g. {key}={value.partition(',')[0]}"
+        if key in ("question.seeds", "question.stopping"):
+            return f"{word} must be left out, because a race sets it; the number of seeds is that of seed=0..9"
+    return None
 
 
 def translated(word: str) -> str:
