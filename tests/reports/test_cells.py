@@ -13,9 +13,11 @@ from tests.reports.synthetic import log, set_rate, write_run
 FD = "fd1k_digits"
 
 
-def write(folder: Path, method: str, seed: int, fd: float, loss: float, rate: float, seconds: float) -> None:
+def write(
+    folder: Path, method: str, seed: int, fd: float, loss: float, rate: float, seconds: float, **changed: object
+) -> None:
     """A finished run with these numbers at its end, other ones before it."""
-    write_run(folder, method, seed, steps=250)
+    write_run(folder, method, seed, steps=250, **changed)
     log(folder, 300, **{f"metrics__{FD}": fd}, val__loss=loss)
     set_rate(folder, rate)
     result = json.loads((folder / "result.json").read_text())

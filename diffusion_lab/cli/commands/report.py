@@ -83,7 +83,8 @@ def _written(options: argparse.Namespace, page: Path, folder: RunFolder) -> tupl
     save(page, text.encode(), "out")
     written: Written = []
     if options.table:
-        tables = {part.section.title: part.table for part in report.parts}
+        tables = {course.title: course.table for course in report.courses}
+        tables |= {part.section.title: part.table for part in report.parts}
         written.append(("table", write_table(options.table, report.folder, tables, _command(options))))
         written.append(("per seed", write_per_seed(options.table, [part.section for part in report.parts])))
     if options.figures:
@@ -125,6 +126,7 @@ def _made(options: argparse.Namespace, runs: RunFolder) -> tuple[Report, str]:
             options.estimand,
             options.margin,
             folder.questions,
+            options.within,
         )
 
     def report(folder: RunFolder) -> tuple[Report, str]:
@@ -153,6 +155,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--metric", metavar="NAME", help="metric to compare, e.g. fd1k_digits, precision or val/loss")
     parser.add_argument("--by", metavar="KEY", help="configuration key that names the rows, e.g. solver.steps")
+    parser.add_argument(
+        "--within",
+        metavar="KEY",
+        help="compare within each value of a configuration key, e.g. max_steps, and show how the ratio changes with it",
+    )
     parser.add_argument("--baseline", metavar="NAME", help="row to compare with, or words of it; default: the first")
     add_question(parser)
     parser.add_argument(
@@ -182,7 +189,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _command(options: argparse.Namespace) -> str:
     """The command that writes this table, without options that do not change it."""
-    chosen = [(key, getattr(options, key)) for key in ("metric", "by", "baseline", "estimand", "margin", "table")]
+    chosen = [
+        (key, getattr(options, key)) for key in ("metric", "by", "within", "baseline", "estimand", "margin", "table")
+    ]
     words = [word for key, value in chosen if value is not None for word in (f"--{key}", f"{value}")]
     return shlex.join(["diffusion-lab", "report", options.folder, *words])
 
@@ -221,6 +230,14 @@ def _print(page: Path, report: Report, written: Written) -> None:
         say(part.table.legend, "dim")
         if part.table.next_hour:
             say(part.table.next_hour)
+    for course in report.courses:
+        console.print()
+        say(course.title, "bold")
+        table, left_out = rich_table(course.table, console.width)
+        console.print(table)
+        if left_out:
+            say(f"Only on the page, because the terminal is too narrow: {', '.join(left_out)}.", "dim")
+        say(course.table.legend, "dim")
     troubles, waiting = notes.listed(notes.troubles(folder, report.metric))
     for trouble in troubles:
         say(f"{trouble.status:<12}{trouble.run}  {trouble.progress}  {trouble.cause}")

@@ -35,6 +35,7 @@ from diffusion_lab.reports.comparison.groups import Group, collect
 from diffusion_lab.runs.identity import RECORDING
 from diffusion_lab.runs.run import Run
 
+_EXAMPLES = {"by": "sampler or --by batch_size", "within": "max_steps"}
 WORDS = re.compile(r"[\s-]+")  # what separates the words of a label
 
 
@@ -54,10 +55,10 @@ def group_runs(runs: Sequence[Run], by: str | None = None, read: ConfigReader = 
     return label_groups(groups, by)
 
 
-def check_key(groups: Sequence[Group], by: str | None) -> None:
-    """Raise ValueError unless a configuration has the key."""
-    if by is not None and groups and all(lookup(group.config, by) is MISSING for group in groups):
-        raise ValueError(f"by={by} must be a key of the configuration; use e.g. --by sampler or --by batch_size")
+def check_key(groups: Sequence[Group], key: str | None, option: str = "by") -> None:
+    """Raise ValueError, which names the option, unless a configuration has the key."""
+    if key is not None and groups and all(lookup(group.config, key) is MISSING for group in groups):
+        raise ValueError(f"{option}={key} must be a key of the configuration; use e.g. --{option} {_EXAMPLES[option]}")
 
 
 def label_groups(groups: list[Group], by: str | None = None) -> list[Group]:

@@ -29,6 +29,18 @@ from diffusion_lab.reports.comparison.question import Question, asked, recorded_
 from diffusion_lab.runs.run import Run
 
 
+class Place(NamedTuple):
+    """A key of the configuration and its value in all groups of a section."""
+
+    key: str
+    value: Any
+
+    @property
+    def words(self) -> str:
+        """`max_steps=800`"""
+        return f"{self.key.rpartition('.')[2]}={short(self.value)}"
+
+
 class Section(NamedTuple):
     """Groups that may be compared.
 
@@ -37,12 +49,19 @@ class Section(NamedTuple):
         groups: groups with names; the chosen baseline is the first.
         metric: the metric for the comparison.
         question: what its table decides.
+        place: the chosen key within whose values groups are compared; None: there is none.
     """
 
     title: str
     groups: list[Group]
     metric: str
     question: Question = Question()
+    place: Place | None = None
+
+    @property
+    def subject(self) -> str:
+        """Equal for sections of the same data and task."""
+        return canonical(subject(self.groups[0]))
 
 
 def sections_of(
@@ -54,6 +73,7 @@ def sections_of(
     estimand: Estimand | None = None,
     margin: float | None = None,
     recorded: Mapping[Path, Mapping[str, Any]] | None = None,
+    within: str | None = None,
 ) -> list[Section]:
     """The sections, in the order of their first run; empty if no run has started.
 
@@ -66,15 +86,18 @@ def sections_of(
         estimand: which number of a run decides; None: the recorded question's.
         margin: ratio within which methods are equal; None: the recorded question's.
         recorded: folder of a sweep -> the question that it recorded.
+        within: configuration key within whose values groups are compared, each value in a section of its own, in
+            ascending order if they are numbers; None: across all configurations.
 
     Raises:
         ValueError: no section has the metric, the key or the baseline.
     """
     groups = collect(runs, read)
     check_key(groups, by)
+    check_key(groups, within, "within")
     by_subject: dict[str, list[Group]] = {}
-    for group in groups:
-        by_subject.setdefault(canonical(subject(group)), []).append(group)
+    for group in _in_order(groups, within):
+        by_subject.setdefault(canonical([subject(group), _place(group, within)]), []).append(group)
     if metric is not None and not any(_has(same, metric) for same in by_subject.values()):
         choose_metric(groups, metric)
     questions = {key: _recorded(same, recorded or {}) for key, same in by_subject.items()}
@@ -82,15 +105,30 @@ def sections_of(
     parts = [(key, part) for key, same in by_subject.items() for part in _by_protocol(same, wanted[key])]
     measured = [part for _, part in parts]
     named = [(label_groups(same, by), name) for same, name in measured]
+    places = [_place(same[0], within) for same, _ in measured]
     sections = []
-    for (same, name), title, (key, _) in zip(named, _titles(measured), parts, strict=True):
+    for (same, name), title, (key, _), place in zip(named, _titles(measured, places), parts, places, strict=True):
         here = matching(baseline, able_baselines(same, name)) if baseline is not None else []
         rows = with_baseline(same, name, here[0] if len(here) == 1 else None)
-        sections.append(Section(title, rows, name, asked(questions[key], name, estimand, margin)))
+        sections.append(Section(title, rows, name, asked(questions[key], name, estimand, margin), place))
     able = list(dict.fromkeys(label for part in sections for label in able_baselines(part.groups, part.metric)))
     if baseline is not None and len(matching(baseline, able)) != 1:
         raise no_baseline(baseline, able)
     return sections
+
+
+def _place(group: Group, within: str | None) -> Place | None:
+    return None if within is None else Place(within, lookup(group.config, within))
+
+
+def _in_order(groups: list[Group], within: str | None) -> list[Group]:
+    """By the value of the key, if it is a number in all."""
+    found = [place.value for group in groups if (place := _place(group, within))]
+    if not found or not all(isinstance(one, int | float) for one in found):
+        return groups
+    first = {key: k for k, key in reversed([*enumerate(canonical(subject(group)) for group in groups)])}
+    places = {id(group): place.value for group in groups if (place := _place(group, within))}
+    return sorted(groups, key=lambda group: (first[canonical(subject(group))], places[id(group)]))
 
 
 def _recorded(groups: list[Group], recorded: Mapping[Path, Mapping[str, Any]]) -> Question | None:
@@ -138,9 +176,10 @@ def _has(groups: list[Group], metric: str) -> bool:
     return True
 
 
-def _titles(sections: Sequence[tuple[list[Group], str]]) -> list[str]:
-    """Data set and metric, and other settings that distinguish a section from the others."""
+def _titles(sections: Sequence[tuple[list[Group], str]], places: Sequence[Place | None]) -> list[str]:
+    """Data set, place and metric, and other settings that distinguish a section from the others."""
     subjects = [subject(groups[0]) for groups, _ in sections]
+    here = [[about, place] for about, place in zip(subjects, places, strict=True)]
     rulers = [
         {"measured": shared_protocol(groups[0], name)[0]} if values(groups[0], name) else {}
         for groups, name in sections
@@ -150,12 +189,13 @@ def _titles(sections: Sequence[tuple[list[Group], str]]) -> list[str]:
     tasks = [{"task": about["task"]} for about in subjects]
     words = configuration_words([a | b | c for a, b, c in zip(sources, tasks, rulers, strict=True)])
     titles = []
-    for (groups, _), about, node, further in zip(sections, subjects, sources, words, strict=True):
+    for (groups, _), place, node, further in zip(sections, places, sources, words, strict=True):
         task = further.pop("task", None)
         own = [key for key in further if key.startswith("dataset.") and lookup(node, key) is not MISSING]
         parts = [f"{key.rpartition('.')[2]}={further[key][:24]}" for key in own]
-        if subjects.count(about) > 1:
+        if here.count([subject(groups[0]), place]) > 1:
             parts += [f"{key.rpartition('.')[2]}={v[:24]}" for key, v in further.items() if key.startswith("measured")]
+        parts += [place.words] if place else []
         titles.append(" ".join([data_name(groups), *([task] if task else []), *parts]))
     twice = {
         title

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.comparison.rows import Table
+from diffusion_lab.reports.figures.along import along_figure
 from diffusion_lab.reports.figures.base import Figure
 from diffusion_lab.reports.figures.curves import against_time, other_numbers, quality_over_training
 from diffusion_lab.reports.figures.losses import loss_by_log_snr, loss_by_timestep, loss_over_training
@@ -13,6 +14,10 @@ from diffusion_lab.reports.figures.method_logs import adversarial_losses, heads
 from diffusion_lab.reports.figures.ratios import effects, effects_over_training
 from diffusion_lab.reports.figures.table_rows import cost
 from diffusion_lab.reports.figures.timesteps import drawn, drawn_over_training, effective_weights
+
+__all__ = ["Figure", "adversarial_losses", "against_time", "along_figure", "cost", "drawn", "drawn_over_training"]
+__all__ += ["effective_weights", "effects", "effects_over_training", "heads", "loss_by_log_snr", "loss_by_timestep"]
+__all__ += ["loss_over_training", "of_section", "other_numbers", "quality_over_training"]
 
 
 def of_section(table: Table, groups: Sequence[Group]) -> list[Figure]:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from diffusion_lab.plotting import as_address, line_style, many
 from diffusion_lab.printable import printable
 from diffusion_lab.reports import figures
+from diffusion_lab.reports.comparison.along import Along, along, course_table
 from diffusion_lab.reports.comparison.cells import Comparison, as_text, decimals, with_interval
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.comparison.metrics import VAL_LOSS, interval, metric_names, protocols, values, with_arrow
-from diffusion_lab.reports.comparison.rows import tabulate
+from diffusion_lab.reports.comparison.rows import Table, tabulate
 from diffusion_lab.reports.comparison.sections import Section
 from diffusion_lab.reports.comparison.shown import FEW, Choice, shown, shown_words
 from diffusion_lab.reports.pages import notes, samples
@@ -56,11 +57,26 @@ class Part(NamedTuple):
         return self.table._replace(lines=lines)
 
 
+class Course(NamedTuple):
+    """How the sections with one value of a key each follow one another: a title, their table and its figure."""
+
+    title: str
+    table: Comparison
+    figure: figures.Figure | None
+
+
 class Report(NamedTuple):
-    """All sections of a folder; `parts` is empty if no run has started."""
+    """All sections of a folder.
+
+    Attributes:
+        folder: the runs.
+        parts: the sections; empty if no run has started.
+        courses: over the values of the key within which groups are compared; empty without one.
+    """
 
     folder: RunFolder
     parts: Sequence[Part]
+    courses: Sequence[Course] = ()
 
     @property
     def groups(self) -> list[Group]:
@@ -88,11 +104,20 @@ def make_report(
         ValueError: `choice` names no row.
     """
     groups = [section.groups for section in sections]
-    return Report(folder, [_made(one, by, (choice or Choice()).among(groups, one.groups)) for one in sections])
+    tables = [tabulate(section.groups, section.metric, section.question) for section in sections]
+    parts = [
+        _made(one, table, by, (choice or Choice()).among(groups, one.groups))
+        for one, table in zip(sections, tables, strict=True)
+    ]
+    return Report(folder, parts, [_course(one, by) for one in along(sections, tables)])
 
 
-def _made(section: Section, by: str | None, choice: Choice) -> Part:
-    table = tabulate(section.groups, section.metric, section.question)
+def _course(found: Along, by: str | None) -> Course:
+    title = f"{found.data}, along {found.key}: {found.metric}"
+    return Course(title, course_table(found, by), figures.along_figure(found))
+
+
+def _made(section: Section, table: Table, by: str | None, choice: Choice) -> Part:
     drawn = shown(table, choice)
     return Part(section, as_text(table, by), figures.of_section(table, drawn), drawn, shown_words(table, drawn, choice))
 
@@ -104,11 +129,15 @@ def write_figures(directory: str | Path, report: Report) -> list[Path]:
     for part in report.parts:
         begin = f"{part.section.title} " if len(report.parts) > 1 else ""
         for figure in part.figures:
-            name = re.sub(r"[^a-z0-9]+", "-", (begin + figure.title).lower()).strip("-")
-            path = Path(directory) / f"{name}.svg"
-            save(path, figure.svg, "figures")
-            paths.append(path)
-    return paths
+            paths.append(_saved(directory, begin, figure))
+    return paths + [_saved(directory, "", course.figure) for course in report.courses if course.figure]
+
+
+def _saved(directory: str | Path, begin: str, figure: figures.Figure) -> Path:
+    name = re.sub(r"[^a-z0-9]+", "-", (begin + figure.title).lower()).strip("-")
+    path = Path(directory) / f"{name}.svg"
+    save(path, figure.svg, "figures")
+    return path
 
 
 def page(report: Report) -> str:
@@ -147,6 +176,7 @@ def _content(report: Report) -> dict[str, Any]:
         "versions_differ": notes.version_warnings(folder),
         "troubles": troubles,
         "waiting": waiting,
+        "courses": [(one, markdown(one.table), latex(one.table)) for one in report.courses],
         "parts": [_part(folder, part) for part in report.parts],
         "analyses": analysed(folder),
         "commands": folder.commands,
@@ -160,7 +190,7 @@ def _content(report: Report) -> dict[str, Any]:
 
 def _part(folder: RunFolder, part: Part) -> dict[str, Any]:
     """The variables of the template for one section."""
-    title, groups, metric, _ = part.section
+    title, groups, metric = part.section[:3]
     colors = {id(group): line_style(i).color for i, group in enumerate(part.shown)}
     return {
         "title": title,
