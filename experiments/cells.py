@@ -16,6 +16,8 @@ table of which the last cells are written, and the first ones say what for:
                                     PAPER/results/SCALE/TABLE/per_seed.csv
     crossed DATA PART       the whole text: a part of the crossed study's page, from schedule_by_sampler/DATA.*.csv
     archived                the whole table: what `archive/curves.npz` has of each study
+    along STUDY/FILE KEY METRIC     the whole table: ratios at each value of the key, trend and crossings, from
+                                    FILE_VALUE.per_seed.csv
 
 The results of papers' tables, PAPER/results/SCALE/TABLE, are functions of per_seed.csv and conf/table, but for the
 sections of table.md that need the runs and the data sets in table.csv, which stay as they are.
@@ -31,6 +33,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from experiments.study_along import along
 from experiments.study_cells import judged, pairs
 
 if TYPE_CHECKING:
@@ -233,6 +236,7 @@ WHOLE: dict[str, Callable[..., str]] = {
     "reproduced": reproduced,
     "crossed": crossed,
     "archived": archived,
+    "along": along,
 }
 
 

@@ -11,10 +11,12 @@ from pathlib import Path
 from diffusion_lab.files import write_whole
 from diffusion_lab.intervals import Interval
 from diffusion_lab.plotting import style, svg
+from diffusion_lab.reports.figures.along import along_axis
 from diffusion_lab.reports.figures.table_rows import IntervalLine
 from diffusion_lab.tables.curves import interval_figure
 from diffusion_lab.tables.text import ratio_words
 from diffusion_lab.verdicts import MARGIN, Verdict
+from experiments.study_along import along_of
 from experiments.study_cells import verdicts
 
 FOLDER = Path(__file__).resolve().parent
@@ -31,6 +33,7 @@ FIGURES = {  # file of values -> metric and figure
         for base in ("diffusion", "flow", "steps", "guidance")
     },
 }
+ALONG = {"budgets/digits.svg": ("budgets/digits", "max_steps", "fd2k_digits")}  # figure -> files, key and metric
 
 
 def line(name: str, found: Verdict) -> IntervalLine:
@@ -47,6 +50,9 @@ def main() -> int:
         lines = [line(name, one) for name, one in verdicts(FOLDER / values, metric).items() if one is not None]
         with style():
             write_whole(FOLDER / figure, svg(interval_figure(lines, metric, "ratio", MARGIN)))
+    for figure, (place, key, metric) in ALONG.items():
+        with style():
+            write_whole(FOLDER / figure, svg(along_axis(along_of(FOLDER / place, key, metric))))
     return 0
 
 

@@ -1,0 +1,44 @@
+"""A study's ratios along a key, from the FILE_VALUE.per_seed.csv of `experiments.gather --by KEY`."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from diffusion_lab.reports.comparison.along import Along, course_table, row
+from diffusion_lab.reports.pages.files import markdown
+from diffusion_lab.verdicts import MARGIN
+from experiments.study_cells import rows, verdicts
+
+FOLDER = Path(__file__).resolve().parent
+
+
+def along_of(place: Path, key: str, metric: str) -> Along:
+    """The rows of all files, each decided by itself, with trend and crossings over the seeds that all files have; the
+    first row of the first file is the baseline.
+
+    Args:
+        place: the files' path without `_VALUE.per_seed.csv`.
+        key: of the configuration, whose values are whole numbers.
+        metric: one of which small values are good.
+    """
+    suffix = ".per_seed.csv"
+    files = {
+        int(path.name.removesuffix(suffix).rpartition("_")[2]): path
+        for path in place.parent.glob(f"{place.name}_*{suffix}")
+    }
+    values = sorted(files)
+    tables = [rows(files[value], metric) for value in values]
+    judged = [verdicts(files[value], metric) for value in values]
+    base, *others = tables[0]
+    found = Along(place.name, key, [*values], metric, base, "ratio", [math.log(MARGIN)] * len(values), [])
+    for name in others:
+        effects = [one.get(name) for one in judged]
+        found.rows.append(row(name, effects, [t.get(name, {}) for t in tables], [t[base] for t in tables], found))
+    return found
+
+
+def along(place: str, key: str, metric: str) -> str:
+    """The table of `report --within KEY`, with its legend; `place` is relative to `experiments/`."""
+    table = course_table(along_of(FOLDER / place, key, metric))
+    return f"{markdown(table)}\n{table.legend}"
