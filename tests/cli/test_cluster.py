@@ -108,6 +108,7 @@ def test_a_preempted_and_a_stopped_job_end_as_uninterrupted_ones(
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive  # a second case: the plugin queues a job again with the code of the test above
 def test_the_plugin_of_hydra_queues_a_preempted_job_again(
     tmp_path: Path, uninterrupted: dict[int, dict[str, object]]
 ) -> None:

@@ -37,7 +37,7 @@ SETUPS = {
 }
 
 # Each of these is a part of another setup.
-ALONE = ("accumulation", "workers", "two processes")
+ALONE = ("accumulation", "workers", "accumulation, workers", "two processes")
 
 
 @pytest.fixture(scope="module")

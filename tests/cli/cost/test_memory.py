@@ -132,7 +132,13 @@ DATA = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("network", [["network=unet_ddpm", "batch_size=6"], ["network=unet_small", "batch_size=128"]])
+@pytest.mark.parametrize(
+    "network",
+    [
+        ["network=unet_ddpm", "batch_size=6"],
+        pytest.param(["network=unet_small", "batch_size=128"], marks=pytest.mark.exhaustive),
+    ],
+)
 def test_prediction_is_within_a_fifth_of_what_training_takes(composed, network: list[str], tmp_path: Path) -> None:
     """Peak of a process that trains two steps, beyond what a process holds that has trained a tiny network."""
     cfg = composed(*DATA, *network)
