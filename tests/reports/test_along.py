@@ -95,6 +95,10 @@ def test_terminal_page_and_table_have_the_course(budgets: Path, tmp_path: Path, 
 
 def test_one_value_is_no_course_and_a_wrong_key_is_refused(budgets: Path, capsys, without_figures) -> None:
     assert made(budgets, within="batch_size").courses == []
+    for option in ("within", "by"):
+        for key in ("seed", "dataset.seed", "paths.run_dir"):
+            assert main([str(budgets), f"--{option}", key]) == 2
+            assert f"{option}={key} must be equal in runs that are averaged" in capsys.readouterr().err
     assert main([str(budgets), "--within", "max_stepz"]) == 2
     assert "within=max_stepz must be a key of the configuration; use e.g. --within max_steps" in capsys.readouterr().err
 

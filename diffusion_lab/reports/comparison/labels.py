@@ -56,9 +56,15 @@ def group_runs(runs: Sequence[Run], by: str | None = None, read: ConfigReader = 
 
 
 def check_key(groups: Sequence[Group], key: str | None, option: str = "by") -> None:
-    """Raise ValueError, which names the option, unless a configuration has the key."""
-    if key is not None and groups and all(lookup(group.config, key) is MISSING for group in groups):
-        raise ValueError(f"{option}={key} must be a key of the configuration; use e.g. --{option} {_EXAMPLES[option]}")
+    """Raise ValueError, which names the option, unless a configuration has the key, and the runs of a group agree in
+    it, as they do not in the seed."""
+    if key is None or not groups:
+        return
+    example = f"use e.g. --{option} {_EXAMPLES[option]}"
+    if all(lookup(group.config, key) is MISSING for group in groups):
+        raise ValueError(f"{option}={key} must be a key of the configuration; {example}")
+    if any(len({canonical(lookup(run.config, key)) for run in group.runs}) > 1 for group in groups):
+        raise ValueError(f"{option}={key} must be equal in runs that are averaged, as the seed is not; {example}")
 
 
 def label_groups(groups: list[Group], by: str | None = None) -> list[Group]:
