@@ -64,6 +64,13 @@ class Verdict(NamedTuple):
     def decided(self) -> bool:
         return self.word in ("better", "worse")
 
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Its ends, where they may be shown; None without a claim."""
+        if self.word == "no claim" or self.low is None or self.high is None:
+            return None
+        return self.low, self.high
+
 
 def judge(
     values: Sequence[Mapping[int, float]],

@@ -44,10 +44,9 @@ def log_report(report: Report, command: str) -> None:
     logger = WandbLogger(top / FOLDER, project, group, "report", name=f"report of {top.resolve().name}")
     with _notices():
         logger.log_hyperparams({"command": command})
-        texts = {part.section.title: part.table for part in report.parts}
         tables = {
             f"comparison: {title}": (table.titles, [[cell.text for cell in line] for line in table.lines])
-            for title, table in texts.items()
+            for title, table in report.tables.items()
         }
         logger.log_summary(_verdict_values(report), tables)
         logger.finalize("success")
@@ -69,8 +68,8 @@ def _verdict_values(report: Report) -> dict[str, float | str]:
                 continue
             said = row.verdict
             values: dict[str, float | str] = {table.scale: said.size, "n": said.n, "verdict": said.word}
-            if said.low is not None and said.high is not None and said.word not in ("no claim", "identical"):
-                values |= {"low": said.low, "high": said.high}
+            if said.interval and said.word != "identical":
+                values |= dict(zip(("low", "high"), said.interval, strict=True))
             found |= {f"{name}/{row.group.label}/{key}": value for key, value in values.items()}
         about = {"answer": answer(table), "baseline": table.base.label, "estimand": table.estimand}
         found |= {f"{name}/{key}": value for key, value in about.items()}

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from diffusion_lab.cli.commands.report import main
+from diffusion_lab.cli.report_wandb import log_report
 from diffusion_lab.crossing import Crossings
 from diffusion_lab.reports import Report, make_report, read_runs, sections_of
 from diffusion_lab.reports.comparison.along import Along, along, crossing_text
@@ -91,6 +92,20 @@ def test_terminal_page_and_table_have_the_course(budgets: Path, tmp_path: Path, 
     for text in (said, page, table.read_text()):
         assert f"digits, along max_steps: {FD}" in text.replace("_", "_") and "per doubling" in text
     assert "--within max_steps" in table.read_text() and "| logit_normal | **0.50" in table.read_text()
+
+
+def test_the_table_over_the_values_is_logged_to_wandb_as_it_is_written(
+    budgets: Path, monkeypatch, without_figures
+) -> None:
+    logged: dict[str, object] = {}
+    logger = SimpleNamespace(
+        log_hyperparams=lambda _: None, log_summary=lambda _, tables: logged.update(tables), finalize=lambda _: None
+    )
+    monkeypatch.setattr("diffusion_lab.loggers.WandbLogger", lambda *_, **__: logger)
+    monkeypatch.setattr("diffusion_lab.cli.dashboard_source.wandb_places", lambda *_: ("p", ["g"]))
+    report = made(budgets, within="max_steps")
+    log_report(report, "report")
+    assert list(logged) == [f"comparison: {title}" for title in report.tables] and len(logged) == 4
 
 
 def test_one_value_is_no_course_and_a_wrong_key_is_refused(budgets: Path, capsys, without_figures) -> None:

@@ -83,9 +83,7 @@ def _written(options: argparse.Namespace, page: Path, folder: RunFolder) -> tupl
     save(page, text.encode(), "out")
     written: Written = []
     if options.table:
-        tables = {course.title: course.table for course in report.courses}
-        tables |= {part.section.title: part.table for part in report.parts}
-        written.append(("table", write_table(options.table, report.folder, tables, _command(options))))
+        written.append(("table", write_table(options.table, report.folder, report.tables, _command(options))))
         written.append(("per seed", write_per_seed(options.table, [part.section for part in report.parts])))
     if options.figures:
         written += [("figure", path) for path in write_figures(options.figures, report)]

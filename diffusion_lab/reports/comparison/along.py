@@ -43,11 +43,6 @@ class AlongRow(NamedTuple):
     trend: Interval | None
     crossing: Crossings | None
 
-    @property
-    def claims(self) -> bool:
-        """Whether it has seeds enough for an interval."""
-        return self.trend is not None and self.trend.n >= CLAIM_SEEDS
-
 
 class Along(NamedTuple):
     """All rows.

@@ -20,9 +20,9 @@ def effect_text(effect: Verdict, scale: Scale, places: int = 2) -> str:
     if effect.word == "identical":
         return f"{nothing:g}"
     places = _places(effect.size) if scale == "ratio" else places
-    if effect.word == "no claim" or effect.low is None or effect.high is None:
+    ends = effect.interval
+    if ends is None:
         return _text(effect.size, scale, places)
-    ends = (effect.low, effect.high)
     while 0 <= places < MOST and any(end != nothing and round(end, places) == nothing for end in ends):
         places += 1
     low, high = (f"{nothing:g}" if end == nothing else _text(end, scale, places) for end in ends)

@@ -93,8 +93,7 @@ class Row:
     @property
     def has_interval(self) -> bool:
         """Whether the effect has one."""
-        found = self.effect
-        return found is not None and found.low is not None and found.word != "no claim"
+        return self.effect is not None and self.effect.interval is not None
 
     @property
     def bold(self) -> bool:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from diffusion_lab.intervals import Interval
 from diffusion_lab.plotting import line_style, log_axis, name_lines, panels
 from diffusion_lab.reports.comparison.along import Along, AlongRow
 from diffusion_lab.reports.comparison.effects import no_effect
 from diffusion_lab.reports.figures.base import Figure
-from diffusion_lab.reports.figures.ratios import SHADE
+from diffusion_lab.reports.figures.ratios import SHADE, on_axis
 from diffusion_lab.reports.figures.table_rows import limits, with_band
-from diffusion_lab.verdicts import Verdict
 
 APART = 0.035  # share of the distance of two values by which the intervals of two rows are moved apart
 
@@ -29,16 +26,10 @@ def along_figure(of: Along) -> Figure | None:
     count = {effect.n for row in of.rows for effect in row.effects if effect}
     seeds = " to ".join(str(n) for n in sorted({min(count), max(count)}))
     caption = f"{what} of {of.metric} to {of.base} at the same seed, n = {seeds}, against {of.key} (logarithmic axis)"
-    if any(_ends(effect) for row in of.rows for effect in row.effects):
+    if any(effect and effect.interval for row in of.rows for effect in row.effects):
         caption += "; bars: 95 % intervals for all rows at one value. Filled: better or worse"
     caption += ". Grey: equal within the margin."
     return Figure.drawn(f"{what} to {of.base} along {of.key}", caption, along_axis, of)
-
-
-def _ends(effect: Verdict | None) -> tuple[float, float] | None:
-    if effect is None or effect.word == "no claim" or effect.low is None or effect.high is None:
-        return None
-    return effect.low, effect.high
 
 
 def along_axis(of: Along) -> Any:
@@ -66,8 +57,10 @@ def _draw(axis: Any, at: np.ndarray, row: AlongRow, k: int) -> float:
     there = [(x, effect) for x, effect in zip(at, row.effects, strict=True) if effect]
     axis.plot([x for x, _ in there], [e.size for _, e in there], color=color, linestyle=dash, label=row.label)
     for x, effect in there:
-        if ends := _ends(effect):
-            axis.plot([x, x], ends, color=color, linewidth=2.4 if effect.decided else 1.3, solid_capstyle="butt")
+        if effect.interval:
+            axis.plot(
+                [x, x], effect.interval, color=color, linewidth=2.4 if effect.decided else 1.3, solid_capstyle="butt"
+            )
         face = color if effect.decided else "white"
         axis.plot(x, effect.size, "o", color=color, markerfacecolor=face, markersize=6, zorder=5)
     return there[-1][1].size
@@ -76,9 +69,8 @@ def _draw(axis: Any, at: np.ndarray, row: AlongRow, k: int) -> float:
 def _frame(axis: Any, of: Along) -> None:
     """The rule of no effect, the band of equality, and an axis on which a wide interval is cut."""
     ratio = of.scale == "ratio"
-    onto, back = (math.log, math.exp) if ratio else (float, float)
-    effects = [effect for row in of.rows for effect in row.effects if effect]
-    drawn = [_mapped(effect, onto) for effect in effects]
+    back = math.exp if ratio else float
+    drawn = [on_axis(effect, of.scale) for row in of.rows for effect in row.effects if effect]
     low, high = with_band(limits(drawn), max(of.band))
     sizes, margin = [one.mean for one in drawn], 0.06 * (high - low)
     low, high = min(low, min(sizes) - margin), max(high, max(sizes) + margin)
@@ -87,11 +79,6 @@ def _frame(axis: Any, of: Along) -> None:
     axis.set_ylim(back(low), back(high))
     if ratio:
         log_axis(axis)
-
-
-def _mapped(effect: Verdict, onto: Callable[[float], float]) -> Interval:
-    low, high = (None if end is None else onto(end) for end in _ends(effect) or (None, None))
-    return Interval(onto(effect.size), None, low, high, effect.n)
 
 
 def _band(axis: Any, of: Along, back: Any) -> None:

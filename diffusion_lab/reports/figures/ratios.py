@@ -66,17 +66,17 @@ def _seeds(compared: Sequence[Row]) -> str:
 
 def _extent(rows: Sequence[Row], table: Table) -> tuple[float, float]:
     """Limits of the axis, which hold every row that is decided."""
-    low, high = with_band(limits([_interval(row.effect, table.scale) for row in rows if row.effect]), table.band)
-    decided = [_interval(row.effect, table.scale) for row in rows if row.effect and row.bold]
+    low, high = with_band(limits([on_axis(row.effect, table.scale) for row in rows if row.effect]), table.band)
+    decided = [on_axis(row.effect, table.scale) for row in rows if row.effect and row.bold]
     margin = 0.06 * (high - low)
     low = min([low, *(one.low - margin for one in decided if one.low is not None)])
     return low, max([high, *(one.high + margin for one in decided if one.high is not None)])
 
 
-def _interval(effect: Verdict, scale: Scale) -> Interval:
+def on_axis(effect: Verdict, scale: Scale) -> Interval:
     """As it is drawn: of a ratio, its logarithm; without ends where the table has none."""
     onto = math.log if scale == "ratio" else float
-    low, high = (None if end is None or effect.word == "no claim" else onto(end) for end in (effect.low, effect.high))
+    low, high = map(onto, effect.interval) if effect.interval else (None, None)
     return Interval(onto(effect.size), None, low, high, effect.n)
 
 
@@ -110,7 +110,7 @@ def _line(row: Row, table: Table, places: int) -> IntervalLine:
     if row.effect is None:
         return IntervalLine(row.group.label, None, row.unpaired, False)
     text = effect_text(row.effect, table.scale, places)
-    return IntervalLine(row.group.label, _interval(row.effect, table.scale), text, row.bold)
+    return IntervalLine(row.group.label, on_axis(row.effect, table.scale), text, row.bold)
 
 
 def ratio_ticks(low: float, high: float) -> list[float]:
@@ -176,9 +176,7 @@ def _at(table: Table, images: int, rows: Sequence[int]) -> list[Verdict | None]:
 def _ends(effect: Verdict | None, judged: bool) -> tuple[float, float, float]:
     """Size and interval; without one, and of a row that is not judged, the size alone."""
     assert effect is not None
-    if not judged or effect.word == "no claim" or effect.low is None or effect.high is None:
-        return effect.size, effect.size, effect.size
-    return effect.size, effect.low, effect.high
+    return effect.size, *((judged and effect.interval) or (effect.size, effect.size))
 
 
 def _axis(table: Table, curves: Sequence[EffectCurve]) -> Any:

@@ -79,6 +79,12 @@ class Report(NamedTuple):
     courses: Sequence[Course] = ()
 
     @property
+    def tables(self) -> dict[str, Comparison]:
+        """Title -> table, those over the values of a key first."""
+        courses = {course.title: course.table for course in self.courses}
+        return courses | {part.section.title: part.table for part in self.parts}
+
+    @property
     def groups(self) -> list[Group]:
         """The groups of all sections."""
         return [group for part in self.parts for group in part.section.groups]
