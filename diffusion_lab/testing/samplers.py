@@ -149,12 +149,17 @@ def check_marginal(sampler: TimestepSampler, step: int, image_shape: tuple[int, 
 
 
 def check_weights(sampler: TimestepSampler, step: int) -> None:
-    """Weights are 1, or exactly 1/(T p_t), so that the reweighted loss is unbiased."""
-    p = sampler.probabilities(step)
+    """Weights are exactly 1/(T p_t) with `reweight`, so that the loss is unbiased for the uniform objective, else 1. A
+    sampler that has a `weight` of its own and no `reweight` has an objective of its own: any finite weights >= 0."""
+    p, name = sampler.probabilities(step), type(sampler).__name__
     t = torch.nonzero(p > 0).flatten()
     weight = sampler.weight(t, step).double()
+    if type(sampler).weight is not TimestepSampler.weight and not sampler.reweight:
+        finite = bool((torch.isfinite(weight) & (weight >= 0)).all())
+        assert finite, f"{name}.weight must be finite and >= 0, and is {float(weight.min())} to {float(weight.max())}"
+        return
     target = 1 / (sampler.num_timesteps * p[t]) if sampler.reweight else torch.ones_like(p[t])
-    assert torch.allclose(weight, target, rtol=1e-6), f"{type(sampler).__name__}.weight is not 1 or 1/(T p_t)"
+    assert torch.allclose(weight, target, rtol=1e-6), f"{name}.weight is not 1, or 1/(T p_t) with reweight"
 
 
 def check_resume(make: Callable[[], TimestepSampler], image_shape: tuple[int, ...], rows: int, updates: int) -> None:

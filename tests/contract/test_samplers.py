@@ -89,9 +89,31 @@ class DependsOnSplit(Uniform):
         return Draw(t, self.weight(t, context.step))
 
 
+class OwnWeights(Uniform):
+    """Another objective by its weights."""
+
+    def weight(self, t, step):
+        return (t + 1).float()
+
+
+class NegativeWeights(OwnWeights):
+    def weight(self, t, step):
+        return super().weight(t, step) - 2
+
+
+class WrongReweight(OwnWeights):
+    """Says that its loss is unbiased for the uniform objective."""
+
+    def __init__(self, num_timesteps):
+        super().__init__(num_timesteps)
+        self.reweight = True
+
+
 @pytest.mark.parametrize(
     ("broken", "words"),
     [
+        (NegativeWeights, "NegativeWeights.weight must be finite and >= 0, and is -1.0 to 38.0"),
+        (WrongReweight, r"WrongReweight.weight is not 1, or 1/\(T p_t\) with reweight"),
         (WrongMarginal, "do not follow its probabilities"),
         (HiddenClock, "used the global random numbers"),
         (ChangesInDraw, "changed persistent state"),
@@ -102,6 +124,10 @@ class DependsOnSplit(Uniform):
 def test_the_contract_notices_broken_samplers(broken, words):
     with pytest.raises(AssertionError, match=words):
         check_sampler(lambda: broken(num_timesteps=40))
+
+
+def test_a_sampler_may_have_an_objective_of_its_own():
+    check_sampler(lambda: OwnWeights(40))
 
 
 class TenSteps(Uniform):
