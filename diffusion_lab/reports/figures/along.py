@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from diffusion_lab.plotting import line_style, log_axis, name_lines, panels
+from diffusion_lab.plotting import line_style, name_lines, panels
 from diffusion_lab.reports.comparison.along import Along, AlongRow
-from diffusion_lab.reports.comparison.effects import no_effect
 from diffusion_lab.reports.figures.base import Figure
-from diffusion_lab.reports.figures.ratios import SHADE, on_axis
-from diffusion_lab.reports.figures.table_rows import limits, with_band
+from diffusion_lab.reports.figures.ratios import SHADE, frame, on_axis
 
 APART = 0.035  # share of the distance of two values by which the intervals of two rows are moved apart
 
@@ -41,7 +39,9 @@ def along_axis(of: Along) -> Any:
     for k, row in enumerate(of.rows):
         at = places + step * (k - (len(of.rows) - 1) / 2)
         last.append((_draw(axis, at, row, k), row.label, line_style(k + 1).color))
-    _frame(axis, of)
+    drawn = [on_axis(effect, of.scale) for row in of.rows for effect in row.effects if effect]
+    frame(axis, of.scale, drawn, max(of.band))
+    _band(axis, of)
     axis.set_xticks(places, [f"{value:,}" for value in of.values])
     axis.minorticks_off()
     axis.set_xlabel(of.key)
@@ -66,23 +66,9 @@ def _draw(axis: Any, at: np.ndarray, row: AlongRow, k: int) -> float:
     return there[-1][1].size
 
 
-def _frame(axis: Any, of: Along) -> None:
-    """The rule of no effect, the band of equality, and an axis on which a wide interval is cut."""
-    ratio = of.scale == "ratio"
-    back = math.exp if ratio else float
-    drawn = [on_axis(effect, of.scale) for row in of.rows for effect in row.effects if effect]
-    low, high = with_band(limits(drawn), max(of.band))
-    sizes, margin = [one.mean for one in drawn], 0.06 * (high - low)
-    low, high = min(low, min(sizes) - margin), max(high, max(sizes) + margin)
-    axis.axhline(no_effect(of.scale), color="#222222", linewidth=1, zorder=1)
-    _band(axis, of, back)
-    axis.set_ylim(back(low), back(high))
-    if ratio:
-        log_axis(axis)
-
-
-def _band(axis: Any, of: Along, back: Any) -> None:
+def _band(axis: Any, of: Along) -> None:
     """Grey where rows are equal, at each value as wide as there."""
+    back = math.exp if of.scale == "ratio" else float
     edges = np.array(of.places)
     half = float(np.diff(edges).min()) / 2
     for x, size in zip(edges, of.band, strict=True):

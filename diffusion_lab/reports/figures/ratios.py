@@ -19,7 +19,7 @@ from diffusion_lab.plotting import (
     panels,
 )
 from diffusion_lab.reports.comparison.cells import decimals
-from diffusion_lab.reports.comparison.effects import effect_text
+from diffusion_lab.reports.comparison.effects import effect_text, no_effect
 from diffusion_lab.reports.comparison.evidence import BySeed
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.comparison.metrics import directed, rising, with_units
@@ -219,19 +219,26 @@ def _of(scale: Scale) -> str:
 
 
 def _frame(table: Table, axis: Any, curves: Sequence[EffectCurve]) -> None:
-    """The rule of no effect, the band of equality, and an axis on which a wide interval is cut."""
-    ratio = table.scale == "ratio"
-    onto, back = (np.log, np.exp) if ratio else (np.asarray, np.asarray)
+    onto, back = (np.log, np.exp) if table.scale == "ratio" else (np.asarray, np.asarray)
     drawn = [one for curve in curves for one in zip(*map(onto, (curve.size, curve.low, curve.high)), strict=True)]
-    found = [Interval(size, None, low, high, CLAIM_SEEDS) for size, low, high in drawn]
-    low, high = with_band(limits(found), table.band)
-    if ratio:  # a logarithmic axis has room for all of them
-        margin = 0.06 * (high - low)
-        sizes = [one.mean for one in found]
-        low, high = min(low, min(sizes) - margin), max(high, max(sizes) + margin)
-    low, high = back((low, high))
-    axis.axhline(1.0 if ratio else 0.0, color="#222222", linewidth=1, zorder=1)
+    frame(axis, table.scale, [Interval(size, None, low, high, CLAIM_SEEDS) for size, low, high in drawn], table.band)
     axis.axhspan(*back(np.array([-table.band, table.band])), **SHADE)
+
+
+def frame(axis: Any, scale: Scale, found: Sequence[Interval], band: float) -> None:
+    """The rule of no effect, and an axis on which wide intervals are cut; one of ratios holds all their means.
+
+    Args:
+        axis: effects upwards.
+        scale: ratios have a logarithmic axis.
+        found: what is drawn, as of `on_axis`.
+        band: widest half width of the band of equality, on the same scale.
+    """
+    low, high = with_band(limits(found), band)
+    if scale == "ratio":  # a logarithmic axis has room for all of them
+        sizes, margin = [one.mean for one in found], 0.06 * (high - low)
+        low, high = math.exp(min(low, min(sizes) - margin)), math.exp(max(high, max(sizes) + margin))
+    axis.axhline(no_effect(scale), color="#222222", linewidth=1, zorder=1)
     axis.set_ylim(low, high)
-    if ratio:
+    if scale == "ratio":
         log_axis(axis)
