@@ -1,0 +1,155 @@
+"""What the study of objective and variance says of its committed values (experiments/objective).
+
+y[o, d, s] is the logarithm of the Fréchet distance of objective o, division d of it between draws and weights, and seed
+s, at one batch size; M[o, d] the second moment of a row's gradient, which o and d have with the gradients measured once
+(`objective/split.py`).
+
+    slope     of y on ln M within objectives, by least squares for each seed; Student's interval of the seeds' mean
+    shares    of the sum of squares of the 20 cells' means over seeds: between objectives, and between the divisions
+              of one objective; and what the seeds' noise adds to the latter, 15 times the variance of a cell's mean
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+from omegaconf import OmegaConf
+
+from diffusion_lab.diffusion import cosine
+from diffusion_lab.intervals import Interval, mean_interval
+from diffusion_lab.plotting import line_style, panel_title, panels
+from diffusion_lab.tables.text import ratio_words
+from diffusion_lab.verdicts import Verdict, judge
+from experiments.objective.split import OBJECTIVES, SPLITS, Split
+
+FOLDER = Path(__file__).resolve().parent / "objective"
+METRIC = "fd2k_digits"
+BATCHES = (16, 64, 256)
+LEVEL = 1 - 0.05 / len(BATCHES)  # Bonferroni: one slope for each batch size
+TIMESTEPS = 1000
+
+
+class Shares(NamedTuple):
+    """Of the sum of squares of the cells' means: between objectives, between divisions of one, and noise in these."""
+
+    objectives: float
+    divisions: float
+    noise: float
+
+
+@cache
+def values(batch: int) -> np.ndarray:
+    """y (objectives, divisions, seeds) of the seeds that all cells have.
+
+    Raises:
+        ValueError: a row of the file is no cell, or a cell has no row.
+    """
+    cells: dict[tuple[str, str], dict[int, float]] = {}
+    with open(FOLDER / f"digits_{batch}.per_seed.csv", newline="", encoding="utf-8") as file:
+        for line in csv.DictReader(file):
+            found = re.search(r"objective=(\w+) split=(\w+)", line["row"])
+            if not found:
+                raise ValueError(f"row={line['row']} must name objective and split; gather all cells together")
+            if line["metric"] == METRIC:
+                cells.setdefault((found[1], found[2]), {})[int(line["seed"])] = math.log(float(line["value"]))
+    if missing := {(one, split) for one in OBJECTIVES for split in SPLITS} - cells.keys():
+        raise ValueError(f"digits_{batch}.per_seed.csv must have all cells, and has none of {sorted(missing)}")
+    seeds = sorted(set.intersection(*(set(own) for own in cells.values())))
+    return np.array([[[cells[one, split][seed] for seed in seeds] for split in SPLITS] for one in OBJECTIVES])
+
+
+@cache
+def second_moments() -> np.ndarray:
+    """ln M (objectives, divisions), less that of the division with all in the weights."""
+    cfg = OmegaConf.load(FOLDER / "experiment" / "objective_digits.yaml").sampler
+    measured = (list(cfg.timesteps), list(cfg.gradients))
+    found = [[Split(cosine(TIMESTEPS), one, split, *measured).second_moment for split in SPLITS] for one in OBJECTIVES]
+    logs = np.log(found)
+    return logs - logs[:, :1]
+
+
+def slope(batch: int) -> Interval:
+    """Of y on ln M within objectives; its interval holds for all batch sizes together."""
+    return mean_interval(slopes(values(batch), second_moments()).tolist(), LEVEL)
+
+
+def slopes(y: np.ndarray, moments: np.ndarray) -> np.ndarray:
+    """One for each seed: (objectives, divisions, seeds), (objectives, divisions) -> (seeds,)."""
+    x = moments - moments.mean(1, keepdims=True)
+    return np.einsum("od,ods->s", x, y) / (x**2).sum()
+
+
+def shares(y: np.ndarray) -> Shares:
+    """Of (objectives, divisions, seeds); effects of a seed that all cells share are no noise."""
+    mean, (objectives, divisions, seeds) = y.mean(2), y.shape
+    between = divisions * ((mean.mean(1) - mean.mean()) ** 2).sum()
+    within = ((mean - mean.mean(1, keepdims=True)) ** 2).sum()
+    left = y - mean[:, :, None] - y.mean((0, 1)) + y.mean()
+    variance = (left**2).sum() / ((objectives * divisions - 1) * (seeds - 1)) / seeds
+    return Shares(*(np.array([between, within, objectives * (divisions - 1) * variance]) / (between + within)))
+
+
+def verdicts(batch: int) -> list[list[Verdict | None]]:
+    """Of each objective its divisions, decided together against all in the weights."""
+    return [judge([dict(enumerate(np.exp(row))) for row in own], "ratio", rising=False) for own in values(batch)]
+
+
+def summary() -> str:
+    """The table of slopes and shares."""
+    lines = [
+        "| images of a batch | seeds | between objectives | between divisions | of that, seeds | slope | interval |"
+    ]
+    lines.append("| ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+    for batch in BATCHES:
+        part, found = shares(values(batch)), slope(batch)
+        cells = [f"{100 * one:.0f} %" for one in part]
+        lines.append(f"| {batch} | {found.n} | {' | '.join(cells)} | {found.mean:+.3f} | {_ends(found)} |")
+    return "\n".join(lines)
+
+
+def ratios(batch: str) -> str:
+    """The table of a batch size: the distance with all in the weights, and the ratios of the other divisions to it."""
+    lines = [f"| objective | w | {' | '.join(f'{one}, ratio |' for one in SPLITS[1:])}"]
+    lines.append("| --- | ---: |" + " ---: | ---: |" * len(SPLITS[1:]))
+    for name, own, found in zip(OBJECTIVES, values(int(batch)), verdicts(int(batch)), strict=True):
+        cells = [f"{math.exp(own[0].mean()):.3g}"]
+        for one in found[1:]:
+            marked = "**{}**" if one is not None and one.decided else "{}"
+            cells += [marked.format(words) for words in (("", "") if one is None else ratio_words(one))]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def figure() -> Figure:
+    """Ratios of the distance to that of all in the weights, over those of the second moment: a panel for each batch."""
+    drawn, axes = panels(len(BATCHES), 1, 3.2)
+    for axis, batch in zip(axes, BATCHES, strict=True):
+        y, x, found = values(batch).mean(2), second_moments(), slope(batch)
+        for index, name in enumerate(OBJECTIVES):
+            color = line_style(index).color
+            axis.plot(np.exp(x[index, 1:]), np.exp(y[index, 1:] - y[index, 0]), "o", color=color, label=name)
+        ends = np.array([x.min(), x.max()])
+        axis.plot(np.exp(ends), np.exp(found.mean * ends), color="black", linewidth=1)
+        axis.axhline(1, color="gray", linewidth=0.8)
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+        axis.set_xlabel("second moment, ratio")
+        panel_title(axis, f"batches of {batch}", "black", len(BATCHES))
+    axes[0].set_ylabel("Fréchet distance, ratio")
+    handles, labels = axes[0].get_legend_handles_labels()
+    drawn.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    return drawn
+
+
+def _ends(found: Interval) -> str:
+    return "" if found.low is None or found.high is None else f"[{found.low:+.3f}, {found.high:+.3f}]"
+
+
+PARTS = {"summary": lambda *_: summary(), "ratios": ratios}

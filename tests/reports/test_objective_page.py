@@ -1,0 +1,84 @@
+"""The study of objective and variance: its sampler, and the statistics of its page."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from diffusion_lab.cli.main import main
+from diffusion_lab.diffusion import P2, ConstantEps, MinSNR, cosine
+from diffusion_lab.testing import check_sampler
+from diffusion_lab.timesteps import LogitNormal
+from experiments.objective.split import OBJECTIVES, SPLITS, Split
+from experiments.objective_page import FOLDER, shares, slopes
+from tests.harness import Child
+
+SCHEDULE = cosine(100)
+T = torch.arange(100)
+MEASURED = ([0, 20, 99], [3.0, 1.0, 0.5])
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_all_divisions_have_one_objective_and_optimal_the_least_second_moment(objective: str) -> None:
+    parts = {split: Split(SCHEDULE, objective, split, *MEASURED) for split in SPLITS}
+    objectives = [part.probabilities(0) * part.weight(T, 0).double() for part in parts.values()]
+    for one in objectives:
+        torch.testing.assert_close(one, objectives[0], rtol=1e-6, atol=0)
+        assert float(one.sum()) == pytest.approx(1)
+    assert parts["w"].probabilities(0).unique().numel() == 1
+    torch.testing.assert_close(parts["p"].weight(T, 0), torch.ones(100))
+    g = torch.from_numpy(np.exp(np.interp(range(100), MEASURED[0], np.log(MEASURED[1]))))
+    moments = {split: part.second_moment for split, part in parts.items()}
+    assert moments["optimal"] == pytest.approx(float((objectives[0] * g).sum() ** 2))
+    assert min(moments, key=lambda split: moments[split]) == "optimal"
+
+
+def test_the_objectives_are_those_of_the_weightings() -> None:
+    scale = 1 + SCHEDULE.snr
+    weightings = {"eps": ConstantEps(), "min_snr": MinSNR(), "p2": P2()}
+    wanted = {name: one.native_weight(SCHEDULE.snr, scale, 0) for name, one in weightings.items()}
+    wanted |= {"v": torch.ones(100).double(), "logit_normal": LogitNormal(100).probabilities(0)}
+    for name, q in wanted.items():
+        found = Split(SCHEDULE, name, "p", *MEASURED).probabilities(0)
+        torch.testing.assert_close(found, q.double() / q.double().sum(), rtol=1e-5, atol=1e-12)
+
+
+def test_the_sampler_draws_what_it_says_and_resumes() -> None:
+    check_sampler(lambda: Split(SCHEDULE, "min_snr", "optimal", *MEASURED), num_timesteps=100)
+
+
+def test_slopes_within_objectives() -> None:
+    random = np.random.default_rng(0)
+    moments = random.normal(size=(5, 4))
+    level = 10 * random.normal(size=(5, 1, 8)) + random.normal(size=8)  # of objectives and seeds
+    true = np.arange(8.0)
+    np.testing.assert_allclose(slopes(level + true * moments[:, :, None], moments), true, atol=1e-12)
+
+
+def test_shares_of_objectives_divisions_and_noise() -> None:
+    random = np.random.default_rng(0)
+    objectives, divisions = np.array([0.0, 1, 2, 3, 4])[:, None], np.array([-1.0, 1, -1, 1])
+    still = np.repeat((objectives + divisions)[:, :, None], 8, 2) + random.normal(size=8)
+    found = shares(still)
+    assert found.objectives == pytest.approx(40 / 60) and found.divisions == pytest.approx(20 / 60)
+    assert found.noise == pytest.approx(0)
+    noisy = [shares(objectives[:, :, None] + random.normal(size=(5, 4, 8))) for _ in range(400)]
+    within, noise = (np.mean([one[k] for one in noisy]) for k in (1, 2))
+    assert within == pytest.approx(noise, rel=0.03) and noise > 0.01  # divisions that are equal differ by noise alone
+
+
+@pytest.mark.slow
+def test_a_cell_of_the_study_trains(tmp_path: Path) -> None:
+    words = ["experiment=objective_digits", "hydra.mode=RUN", "sampler.objective=p2", "sampler.split=optimal"]
+    words += ["max_steps=4", "log_every=1", "solver.steps=2", "trainer=cpu", "question.metric=sample_variance"]
+    words += ["metrics.names=[sample_variance]", "metrics.num_samples=16", f"hydra.run.dir={tmp_path / 'run'}"]
+    Child(lambda: exit(main(["train", "--config-dir", str(FOLDER), *words])), tmp_path / "log").succeed()
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    losses = [line["train/loss"] for line in lines if "train/loss" in line]
+    assert len(losses) == 4 and all(map(math.isfinite, losses))
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "done"
