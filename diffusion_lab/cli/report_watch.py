@@ -1,23 +1,28 @@
-"""`diffusion-lab report --watch`: the report again whenever a run or an analysis in the folder has changed."""
+"""`diffusion-lab report --watch`: the report again whenever a run or an analysis in the folder has changed, of which
+only what has changed is read again."""
 
 from __future__ import annotations
 
 import operator
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diffusion_lab.printable import make_console, one_line
 from diffusion_lab.progress import status
-from diffusion_lab.runs.find import read_runs
-from diffusion_lab.runs.remembered import Remembered
-from diffusion_lab.runs.run import RunFolder, status_words
+from diffusion_lab.runs.find import read_run, read_runs
+from diffusion_lab.runs.folder import is_locked
+from diffusion_lab.runs.names import DIGEST, FILES
+from diffusion_lab.runs.run import Run, RunFolder, status_words
 
 if TYPE_CHECKING:
     from diffusion_lab.reports import Report
+
+Stamp = tuple[object, ...]
 
 
 def watch(
@@ -77,3 +82,32 @@ def _lines(report: Report) -> list[str]:
 
 def _now() -> str:
     return datetime.now().strftime("%H:%M:%S")
+
+
+class Remembered:
+    """`read_run` that returns the run of the last time, with all that was read of it, where its files are unchanged.
+
+    A file is unchanged if its number, size and time are, and a run if it is also held by a process as before. The files
+    are those that a run writes, without the digest, which reading a run writes. They are compared before they are read,
+    so what is written meanwhile is read the next time.
+    """
+
+    def __init__(self) -> None:
+        self._runs: dict[Path, tuple[Stamp, Run]] = {}
+
+    def __call__(self, folder: Path, overrides: Sequence[str] | None = None, top: Path | None = None) -> Run:
+        stamp = (*_stamps(folder), is_locked(folder, top or folder), tuple(overrides or ()))
+        then, run = self._runs.get(folder, ((), None))
+        if run is None or then != stamp:
+            run = read_run(folder, None if overrides is None else list(overrides), top)
+            self._runs[folder] = (stamp, run)
+        return run
+
+
+def _stamps(folder: Path) -> Iterator[tuple[object, ...]]:
+    """Path, number, size and time of each file."""
+    for pattern in FILES:
+        for path in sorted(folder.glob(pattern)) if pattern != DIGEST else ():
+            with suppress(OSError):  # it is gone
+                found = path.stat()
+                yield path, found.st_ino, found.st_size, found.st_mtime_ns

@@ -8,9 +8,9 @@ import pytest
 
 from diffusion_lab.cli import report_watch
 from diffusion_lab.cli.commands.report import main
+from diffusion_lab.cli.report_watch import Remembered
 from diffusion_lab.reports import read_runs
 from diffusion_lab.runs.names import DIGEST, FILES
-from diffusion_lab.runs.remembered import Remembered
 from tests.reports.synthetic import write_run
 
 
