@@ -16,6 +16,7 @@ table of which the last cells are written, and the first ones say what for:
                                     PAPER/results/SCALE/TABLE/per_seed.csv
     crossed DATA PART       the whole text: a part of the crossed study's page, from schedule_by_sampler/DATA.*.csv
     archived                the whole table: what `archive/curves.npz` has of each study
+    evidence QUESTION       the whole table: what an answer of answers.md rests on (`evidence.py`)
     along STUDY/FILE KEY METRIC     the whole table: ratios at each value of the key, trend and crossings, from
                                     FILE_VALUE.per_seed.csv
 
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
     from diffusion_lab.tables.results import Results
 
 FOLDER = Path(__file__).resolve().parent
-_BLOCK = re.compile(r"(<!-- cells: (\S+)([^>]*?) -->\n\n)(.*?)(\n<!-- end -->)", re.DOTALL)
+_BLOCK = re.compile(r"(<!-- cells: (\S+)([^>]*?) -->\n\n)(.*?)\n?<!-- end -->", re.DOTALL)
+_END = "\n<!-- end -->"
 
 
 def pages() -> list[Path]:
@@ -54,10 +56,10 @@ def written(page: Path) -> str:
     def block(match: re.Match[str]) -> str:
         arguments = match[3].split()
         if match[2] in WHOLE:
-            return match[1] + WHOLE[match[2]](*arguments) + "\n" + match[5]
+            return match[1] + WHOLE[match[2]](*arguments) + "\n" + _END
         fill = KINDS[match[2]]
         head, rule, *rows = match[4].strip().split("\n")
-        return match[1] + "\n".join([head, rule, *(fill(page, row, *arguments) for row in rows)]) + "\n" + match[5]
+        return match[1] + "\n".join([head, rule, *(fill(page, row, *arguments) for row in rows)]) + "\n" + _END
 
     return _BLOCK.sub(block, page.read_text(encoding="utf-8"))
 
@@ -223,6 +225,13 @@ def results_of(name: str, scale: str) -> Results:
     return summarise(Values(table, values), measure.better, measure.scale)
 
 
+def evidence(question: str) -> str:
+    """What an answer rests on."""
+    from experiments.evidence import evidence
+
+    return evidence(question)
+
+
 def crossed(data: str, part: str) -> str:
     """A part of the crossed study's page."""
     from experiments import crossed_default, crossed_page
@@ -236,6 +245,7 @@ WHOLE: dict[str, Callable[..., str]] = {
     "reproduced": reproduced,
     "crossed": crossed,
     "archived": archived,
+    "evidence": evidence,
     "along": along,
 }
 

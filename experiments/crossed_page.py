@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import rankdata
@@ -212,15 +213,26 @@ def _weighted(found: Values) -> list[Cell]:
     return [cell for cell in pairs if len(found.get(cell._replace(weighting="unit"), ())) == n]
 
 
+class Weighted(NamedTuple):
+    """The cells that have both weightings, and of each seed the geometric mean of their ratios."""
+
+    cells: list[Cell]
+    means: list[float]
+
+
+def weighted_ratios(found: Values) -> Weighted:
+    """min_snr's ratio to the unit weighting."""
+    pairs = _weighted(found)
+    seeds = sorted(set.intersection(*(set(found[cell]) for cell in pairs))) if pairs else []
+    logs = [[math.log(found[c][s] / found[c._replace(weighting="unit")][s]) for c in pairs] for s in seeds]
+    return Weighted(pairs, [math.exp(np.mean(own)) for own in logs])
+
+
 def weighting_sentence(found: Values) -> str:
     """min_snr's ratio to the unit weighting over all cells that have both, and for each prediction."""
-    pairs = _weighted(found)
+    pairs, means = weighted_ratios(found)
     if not pairs:
         return "measured with the unit weighting so far"
-    seeds = sorted(set.intersection(*(set(found[cell]) for cell in pairs)))
-    mean = [
-        float(np.mean([math.log(found[c][s] / found[c._replace(weighting="unit")][s]) for c in pairs])) for s in seeds
-    ]
     own = {name: [c for c in pairs if own_prediction(c) == name] for name in ("eps", "x0", "own")}
     each = ", ".join(
         f"{math.exp(np.mean([ratio(found, c, c._replace(weighting='unit')).mean for c in cells])):.2f} with "
@@ -228,9 +240,8 @@ def weighting_sentence(found: Values) -> str:
         for name, cells in own.items()
         if cells
     )
-    return (
-        f"min_snr has {shown(mean_interval(mean))} times the unit weighting's distance over {len(pairs)} cells: {each}"
-    )
+    mean = shown(mean_interval([math.log(one) for one in means]))
+    return f"min_snr has {mean} times the unit weighting's distance over {len(pairs)} cells: {each}"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -69,7 +69,8 @@ def _settings() -> dict[str, object]:
         "heading_level": 2,
     }
     options["docstring_options"] = {"warnings": False}  # several arguments on one line
-    studies = {path.parent.name: str(path.relative_to(ROOT)) for path in ROOT.glob("experiments/*/README.md")}
+    found = [*ROOT.glob("experiments/*.md"), *ROOT.glob("experiments/*/README.md")]
+    studies = {path.parent.name if path.stem == "README" else path.stem: str(path.relative_to(ROOT)) for path in found}
     groups = {path.parent.name: str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("docs/options/*/README.md"))}
     nav = [
         {"diffusion-lab": "README.md"},
