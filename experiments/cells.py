@@ -19,6 +19,7 @@ table of which the last cells are written, and the first ones say what for:
     evidence QUESTION       the whole table: what an answer of answers.md rests on (`evidence.py`)
     along STUDY/FILE KEY METRIC     the whole table: ratios at each value of the key, trend and crossings, from
                                     FILE_VALUE.per_seed.csv
+    means STUDY/FILE METRIC         the whole table: mean of each row at each value of the key of these files
 
 The results of papers' tables, PAPER/results/SCALE/TABLE, are functions of per_seed.csv and conf/table, but for the
 sections of table.md that need the runs and the data sets in table.csv, which stay as they are.
@@ -34,7 +35,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.study_along import along
+from experiments.study_along import along, means
 from experiments.study_cells import judged, pairs
 
 if TYPE_CHECKING:
@@ -247,6 +248,7 @@ WHOLE: dict[str, Callable[..., str]] = {
     "archived": archived,
     "evidence": evidence,
     "along": along,
+    "means": means,
 }
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from diffusion_lab.intervals import mean_interval
 from diffusion_lab.reports.comparison.along import Along, course_table, row
+from diffusion_lab.reports.comparison.cells import with_interval
 from diffusion_lab.reports.pages.files import markdown
 from diffusion_lab.verdicts import MARGIN
 from experiments.study_cells import rows, verdicts
@@ -22,12 +24,8 @@ def along_of(place: Path, key: str, metric: str) -> Along:
         key: of the configuration, whose values are whole numbers.
         metric: one of which small values are good.
     """
-    suffix = ".per_seed.csv"
-    files = {
-        int(path.name.removesuffix(suffix).rpartition("_")[2]): path
-        for path in place.parent.glob(f"{place.name}_*{suffix}")
-    }
-    values = sorted(files)
+    files = files_of(place)
+    values = [*files]
     tables = [rows(files[value], metric) for value in values]
     judged = [verdicts(files[value], metric) for value in values]
     base, *others = tables[0]
@@ -36,6 +34,27 @@ def along_of(place: Path, key: str, metric: str) -> Along:
         effects = [one.get(name) for one in judged]
         found.rows.append(row(name, effects, [t.get(name, {}) for t in tables], [t[base] for t in tables], found))
     return found
+
+
+def files_of(place: Path) -> dict[int, Path]:
+    """Value of the key -> its file, in ascending order."""
+    suffix = ".per_seed.csv"
+    found = {
+        int(path.name.removesuffix(suffix).rpartition("_")[2]): path
+        for path in place.parent.glob(f"{place.name}_*{suffix}")
+    }
+    return dict(sorted(found.items()))
+
+
+def means(place: str, metric: str) -> str:
+    """A table of means over seeds with Student's interval, a row for each method; `place` is relative to
+    `experiments/`."""
+    tables = {value: rows(path, metric) for value, path in files_of(FOLDER / place).items()}
+    lines = ["| | " + " | ".join(f"{value:,}" for value in tables) + " |", "| --- |" + " ---: |" * len(tables)]
+    for name in next(iter(tables.values())):
+        found = [mean_interval(list(table[name].values())) for table in tables.values()]
+        lines.append(f"| {name} | {' | '.join(with_interval(one, 3) for one in found)} |")
+    return "\n".join(lines)
 
 
 def along(place: str, key: str, metric: str) -> str:
