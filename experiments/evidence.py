@@ -14,16 +14,17 @@ from typing import NamedTuple
 
 from diffusion_lab.tables.judged import OVER_TRAINING
 from diffusion_lab.tables.text import ratio_words
-from diffusion_lab.verdicts import Verdict, judge_alone
+from diffusion_lab.verdicts import Verdict, judge, judge_alone
 from experiments.cells import results_of
-from experiments.crossed import Cell, Values, cross, gains
+from experiments.crossed import ALONE, Cell, Values
 from experiments.crossed_default import confirming
-from experiments.crossed_page import first, ratios, values, weighted_ratios
+from experiments.crossed_page import first, ratios, title, values, weighted_ratios
 from experiments.study_along import along_of
-from experiments.study_cells import verdicts, word
+from experiments.study_cells import seeds, verdicts, word
 
 FOLDER = Path(__file__).resolve().parent
 METHODS = {"digits": "fd1k_digits", "fashion_mnist": "fd512_fashion_mnist"}
+FD, BASE, FIXED = "fd2k_digits", "uniform", 5  # seeds that the study of budgets fixed before its first run
 DATA = {"digits": "digits", "fashion_mnist": "Fashion-MNIST", "fashion_mnist14": "Fashion-MNIST at 14 pixels"}
 CROSSED = "schedule_by_sampler/README.md"
 OWN = {"cosine": "v", "linear": "v", "rectified_flow": "velocity", "edm": "edm"}  # prediction of a schedule
@@ -61,98 +62,152 @@ def alone(page: str, lines: Sequence[tuple[str, Sequence[float]]]) -> list[Evide
 
 
 @cache
-def _crossed() -> Values:
-    return first(values("digits"))
+def _crossed(data: str = "digits") -> Values:
+    return first(values(data))
 
 
-def _sampler(schedule: str, name: str) -> Evidence:
-    found = gains(*cross(_crossed()))[schedule, name]
-    return Evidence(f"{schedule}: `{name}` / `uniform`, mean over predictions", found, CROSSED)
+@cache
+def _family(schedule: str, prediction: str, weighting: str) -> dict[str, Verdict | None]:
+    """Sampler -> its verdict against uniform in one cell of the crossed study, all that are there decided together."""
+    found = {
+        cell.sampler: own
+        for cell, own in _crossed().items()
+        if cell._replace(sampler="") == Cell(schedule, prediction, "", weighting) and cell.sampler not in ALONE
+    }
+    others = [name for name in found if name != BASE]
+    judged = judge([found[BASE], *(found[name] for name in others)], "ratio", rising=False)
+    return dict(zip(others, judged[1:], strict=True))
 
 
-def _cells(said: str, one: Cell, other: Cell) -> tuple[str, list[float]]:
-    return said, ratios(_crossed(), one, other)
+def sampler(schedule: str, prediction: str, name: str, weighting: str = "unit") -> Evidence:
+    """A sampler against uniform timesteps in the crossed study."""
+    found = _family(schedule, prediction, weighting)[name]
+    assert found is not None, f"{name} is {BASE}"
+    with_weighting = f", {weighting}" * (weighting != "unit")
+    return Evidence(f"digits, {schedule}, {prediction}{with_weighting}: `{name}` / `{BASE}`", found, CROSSED)
+
+
+def cells(one: Cell, other: Cell, data: str = "digits") -> tuple[str, list[float]]:
+    """Two cells of the crossed study: their names, of which what both have stands first, and the ratios."""
+    both = [a for a, b in zip(one, other, strict=True) if a == b]
+    own = [", ".join(a for a, b in zip(x, y, strict=True) if a != b) for x, y in ((one, other), (other, one))]
+    said = f"{DATA[data]}, {', '.join(both)}" if both else DATA[data]
+    return f"{said}: `{own[0]}` / `{own[1]}`", ratios(_crossed(data), one, other)
 
 
 def samplers() -> Iterator[Evidence]:
-    for schedule, name in (("cosine", "logit_normal"), ("rectified_flow", "logit_normal")):
-        yield _sampler(schedule, name)
-    yield _sampler("edm", "infonoise")
-    yield _sampler("linear", "speed")
-    for data, metric in METHODS.items():
-        for name in ("logit_normal", "speed"):
-            yield study(f"{DATA[data]}, linear, eps: `{name}` / `ddpm`", f"methods/{data}", metric, name)
+    for schedule, prediction in OWN.items():
+        for name in ("logit_normal", "infonoise"):
+            yield sampler(schedule, prediction, name)
+    yield sampler("linear", "v", "speed")
+    for schedule in OWN:
+        yield sampler(schedule, "eps", "logit_normal")
+    for schedule in ("cosine", "linear"):
+        yield sampler(schedule, "eps", "infonoise")
+    for schedule in ("cosine", "linear"):
+        yield sampler(schedule, "v", "logit_normal", "min_snr")
+    default = Cell("cosine", "v", "logit_normal", "min_snr")
+    yield from alone(CROSSED, [cells(default, default._replace(sampler=BASE), "fashion_mnist14")])
+    for name in ("logit_normal", "speed"):
+        file = "methods/fashion_mnist"
+        yield study(f"Fashion-MNIST, linear, eps: `{name}` / `{BASE}`", file, METHODS["fashion_mnist"], name)
 
 
 def budgets() -> Iterator[Evidence]:
     found = along_of(FOLDER / "budgets" / "digits", "max_steps", "fd2k_digits")
-    for steps in found.values:
-        file = f"budgets/digits_{steps}"
-        yield study(f"{steps:,} steps: `logit_normal` / `uniform`", file, "fd2k_digits", "logit_normal-v-min_snr")
-    yield study(f"{steps:,} steps: `switch` / `uniform`", file, "fd2k_digits", "switch-v-min_snr")
+    steps = [n for n, effect in zip(found.values, found.rows[0].effects, strict=True) if effect and effect.n >= FIXED]
+    for metric, to in (("fd2k_digits", ""), ("test_fd2k_digits", ", distance to held-out images")):
+        for n in steps:
+            row = f"{n:,} steps{to}: `logit_normal` / `{BASE}`"
+            yield study(row, f"budgets/digits_{n}", metric, "logit_normal-v-min_snr")
+    for n in (steps[0], steps[-1]):
+        yield study(f"{n:,} steps: `switch` / `{BASE}`", f"budgets/digits_{n}", "fd2k_digits", "switch-v-min_snr")
 
 
 def weightings() -> Iterator[Evidence]:
-    of = "`min_snr` / `unit`, mean over 48 cells of schedule, prediction and sampler"
     found = weighted_ratios(_crossed())
-    assert len(found.cells) == 48, "the line says over how many"
-    yield from alone(CROSSED, [(of, found.means)])
+    said = f"digits, mean over {len(found.cells)} combinations of schedule, prediction and sampler: `min_snr` / `unit`"
+    default = Cell("cosine", "v", "logit_normal", "min_snr")
+    unit = default._replace(weighting="unit")
+    lines = [(said, found.means), cells(default, unit), cells(default, unit, "fashion_mnist14")]
+    yield from alone(CROSSED, lines)
     for name in ("min_snr", "adaptive", "pseudo_huber"):
-        yield study(f"cosine, v: `{name}` / `unit`", "newer/diffusion", "fd2k_digits", f"weighting={name}")
-    yield paper("cosine, eps: `p2` / `unit`", "adaptive_beta/table1", "P2", "cosine")
-    yield study(
-        "Fashion-MNIST, linear, eps: `min_snr` / `unit`", "methods/fashion_mnist", METHODS["fashion_mnist"], "min_snr"
-    )
+        yield study(f"digits, cosine, v, uniform: `{name}` / `unit`", "newer/diffusion", FD, f"weighting={name}")
+    yield paper("digits, cosine, eps, uniform: `p2` / `unit`", "adaptive_beta/table1", "P2", "cosine")
+    for name in ("min_snr", "p2"):
+        file = "methods/fashion_mnist"
+        yield study(f"Fashion-MNIST, linear, eps: `{name}` / `unit`", file, METHODS["fashion_mnist"], name)
 
 
 def predictions() -> Iterator[Evidence]:
-    default = Cell("cosine", "v", "logit_normal", "min_snr")
-    of = {name: default._replace(prediction=name) for name in ("eps", "x0", "v")}
-    lines = (("v", "eps"), ("x0", "eps"), ("v", "x0"))
-    said = "cosine, logit_normal, min_snr: `{}` / `{}`"
-    yield from alone(CROSSED, [_cells(said.format(one, other), of[one], of[other]) for one, other in lines])
+    lines = []
+    for of in (Cell("cosine", "eps", "logit_normal", "min_snr"), Cell("cosine", "eps", BASE, "unit")):
+        pairs = (("v", "eps"), ("x0", "eps"), ("v", "x0"))
+        lines += [cells(of._replace(prediction=a), of._replace(prediction=b)) for a, b in pairs]
+    yield from alone(CROSSED, lines)
     for name in ("x0", "v"):
-        yield paper(f"cosine, uniform, unit, 2,000 steps: `{name}` / `eps`", "equal_loss_slots/predictions", name)
+        said = f"digits, cosine, uniform, unit, 2,000 steps: `{name}` / `eps`"
+        yield paper(said, "equal_loss_slots/predictions", name)
     for data, metric in METHODS.items():
-        yield study(f"{DATA[data]}, linear, uniform: `x0` / `eps`", f"methods/{data}", metric, "ddpm prediction=x0")
+        for name in ("x0", "v"):
+            said = f"{DATA[data]}, linear, uniform, unit: `{name}` / `eps`"
+            yield study(said, f"methods/{data}", metric, f"ddpm prediction={name}")
 
 
 def mixing() -> Iterator[Evidence]:
-    name = "equal_loss_slots/predictions"
-    yield paper("least of x0, v and eps / `eps`", name, "mixed, the least of three")
-    yield paper("learned combination / `eps`", name, "combined")
-    yield paper("`x0` alone / `eps`", name, "x0")
+    name, least = "equal_loss_slots/predictions", "the head with the least loss / `eps`"
+    yield paper(f"digits, 2,000 steps: {least}", name, "mixed, the least of three")
+    found = next(one for one in results_of(name, "mini").outcomes if one.cell.row.title == "mixed, the least of three")
+    assert found.beside is not None and found.beside.compared is not None
+    said = f"digits, 2,000 steps: {least}, {OVER_TRAINING}"
+    yield Evidence(said, found.beside.compared, "equal_loss_slots/README.md")
+    for data, metric in METHODS.items():
+        steps = {"digits": 400, "fashion_mnist": 800}[data]
+        yield study(f"{DATA[data]}, linear, {steps} steps: {least}", f"methods/{data}", metric, "mixed_paper")
+    yield paper("digits, 2,000 steps: a learned combination / `eps`", name, "combined")
+    yield paper("digits, 2,000 steps: `x0` alone / `eps`", name, "x0")
 
 
 def schedules() -> Iterator[Evidence]:
-    of = [Cell(schedule, prediction, "logit_normal", "min_snr") for schedule, prediction in OWN.items()]
-    lines = [_cells(f"`{one.schedule}`, {one.prediction} / `cosine`, v", one, of[0]) for one in of[1:]]
+    cosine = Cell("cosine", "v", "logit_normal", "unit")
+    best = {"linear": "infonoise", "rectified_flow": "logit_normal", "edm": "infonoise"}
+    others = [Cell(name, OWN[name], of, "unit") for name, of in best.items()]
+    lines = [(f"digits: `{title(one)}` / `{title(cosine)}`", ratios(_crossed(), one, cosine)) for one in others]
+    flow, small = others[1], _crossed("fashion_mnist14")
+    lines.append((f"{DATA['fashion_mnist14']}: `{title(flow)}` / `{title(cosine)}`", ratios(small, flow, cosine)))
     yield from alone(CROSSED, lines)
     for data, _, found in confirming():
-        yield Evidence(f"{DATA[data]}: the default / linear, eps, uniform, unit", found, CROSSED)
+        yield Evidence(f"{DATA[data]}: the default / `linear, eps, uniform`", found, CROSSED)
 
 
 def learned() -> Iterator[Evidence]:
-    for schedule in ("edm", "cosine"):
-        yield _sampler(schedule, "infonoise")
-    for name in ("loss_second_moment", "learned_beta", "equal_loss_slots"):
-        yield _sampler("cosine", name)
-    yield _sampler("linear", "equal_loss_slots")
+    for schedule, prediction in (("cosine", "v"), ("cosine", "eps")):
+        yield sampler(schedule, prediction, "infonoise")
+    for schedule, prediction in (("cosine", "v"), ("linear", "eps")):
+        for name in ("loss_second_moment", "equal_loss_slots"):
+            yield sampler(schedule, prediction, name)
+    of = Cell("cosine", "v", "learned_beta", "unit")
+    yield from alone(CROSSED, [cells(of, of._replace(sampler=BASE))])
     for column in ("linear", "cosine"):
-        yield paper(f"{column}, eps: `learned_beta` / `uniform`", "adaptive_beta/table1", "Ours", column)
-    yield study("digits, linear, eps: `slots` / `ddpm`", "methods/digits", METHODS["digits"], "slots")
-    yield study(
-        "Fashion-MNIST, linear, eps: `slots` / `ddpm`", "methods/fashion_mnist", METHODS["fashion_mnist"], "slots"
-    )
+        yield paper(f"digits, {column}, eps: `learned_beta` / `{BASE}`", "adaptive_beta/table1", "Ours", column)
+    for data, metric in METHODS.items():
+        for name in ("slots", "variance"):
+            yield study(f"{DATA[data]}, linear, eps: `{name}` / `{BASE}`", f"methods/{data}", metric, name)
 
 
 def momentum() -> Iterator[Evidence]:
-    yield paper("cosine, 2,000 steps: CLTS and MDLRC / iddpm", "clts_mdlrc/table3", "ID + Ours")
-    for schedule in ("cosine", "rectified_flow"):
-        yield _sampler(schedule, "clts")
+    for row, name in (("ID + MDLRC + CLTS", "both"), ("ID + MDLRC", "MDLRC"), ("ID + MD", "falling momentum alone")):
+        yield paper(f"digits, cosine, 2,000 steps: {name} / neither", "clts_mdlrc/figure6", row)
+    for schedule, prediction in (("cosine", "v"), ("rectified_flow", "velocity")):
+        yield sampler(schedule, prediction, "clts")
     for data, metric in METHODS.items():
-        for name in ("clts", "mdlrc"):
-            yield study(f"{DATA[data]}, linear: `{name}` / `ddpm`", f"methods/{data}", metric, name)
+        for name in ("clts", "mdlrc", "clts_mdlrc"):
+            yield study(f"{DATA[data]}, linear, eps: `{name}` / neither", f"methods/{data}", metric, name)
+    path = FOLDER / "methods" / "digits.per_seed.csv"
+    mdlrc, control = (seeds(path, row, METHODS["digits"]) for row in ("mdlrc", "ddpm annealing=linear_control"))
+    same = [mdlrc[seed] / control[seed] for seed in sorted(mdlrc.keys() & control.keys())]
+    said = "digits, linear, eps: `mdlrc` / its learning rate alone (`linear_control`)"
+    yield from alone("methods/README.md", [(said, same)])
 
 
 def precision() -> Iterator[Evidence]:
@@ -162,10 +217,13 @@ def precision() -> Iterator[Evidence]:
 
 
 def newer() -> Iterator[Evidence]:
-    for row in ("method=self_conditioning", "coupling=offset", "order=curriculum"):
-        yield study(f"cosine, v: `{row}` / without", "newer/diffusion", "fd2k_digits", row)
-    for row in ("method=contrastive_flow", "auxiliary=dispersive", "auxiliary=repa"):
-        yield study(f"flow: `{row}` / `method=flow`", "newer/flow", "fd2k_digits", row)
+    base = "digits, cosine, v, uniform, unit"
+    for row in ("method=self_conditioning", "sampler=switch", "coupling=offset", "order=curriculum"):
+        yield study(f"{base}: `{row}` / without", "newer/diffusion", FD, row)
+    for row in ("method=contrastive_flow", "method=meanflow", "auxiliary=repa", "auxiliary=dispersive"):
+        yield study(f"digits, flow: `{row}` / `method=flow`", "newer/flow", FD, row)
+    for row in ("solver=autoguided", "solver=guided"):
+        yield study(f"digits, classes: `{row}` / no guidance", "newer/guidance", FD, row)
 
 
 QUESTIONS: dict[str, Callable[[], Iterator[Evidence]]] = {

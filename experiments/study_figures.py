@@ -16,7 +16,6 @@ from diffusion_lab.reports.figures.table_rows import IntervalLine
 from diffusion_lab.tables.curves import interval_figure
 from diffusion_lab.tables.text import ratio_words
 from diffusion_lab.verdicts import MARGIN, Verdict
-from experiments.evidence import QUESTIONS
 from experiments.study_along import along_of
 from experiments.study_cells import verdicts
 
@@ -45,17 +44,8 @@ def line(name: str, found: Verdict) -> IntervalLine:
     )
 
 
-def first_of_each() -> list[IntervalLine]:
-    """The first ratio of each answer of answers.md."""
-    found = [next(question()) for question in QUESTIONS.values()]
-    names = [one.said.replace("`", "").partition(", mean over")[0] for one in found]
-    return [line(f"{n}. {name}", one.found) for n, (name, one) in enumerate(zip(names, found, strict=True), 1)]
-
-
 def main() -> int:
     """Write all figures; returns 0."""
-    with style():
-        write_whole(FOLDER / "answers.svg", svg(interval_figure(first_of_each(), "Fréchet distance", "ratio", MARGIN)))
     for values, (metric, figure) in FIGURES.items():
         lines = [line(name, one) for name, one in verdicts(FOLDER / values, metric).items() if one is not None]
         with style():

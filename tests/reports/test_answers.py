@@ -12,16 +12,16 @@ PAGE = (FOLDER / "answers.md").read_text(encoding="utf-8")
 SECTIONS = re.split(r"^## \d+\. ", PAGE.partition("\n## And")[0], flags=re.MULTILINE)[1:]
 # For which verdicts the sentences were written: when one of these fails, read the answer again.
 WRITTEN_FOR = {
-    "samplers": "better better better better open better better better",
-    "budgets": "better better open open open",
-    "weightings": "better better better better open better",
-    "predictions": "better better open better open better open",
-    "mixing": "worse open better",
-    "schedules": "worse worse worse better better open",
-    "learned": "better worse equal worse worse worse open open better worse",
-    "momentum": "equal equal better open open open open",
+    "samplers": f"{'better ' * 13}worse worse better equal worse better better",
+    "budgets": "better better open open open open better open",
+    "weightings": "better open open better better better open better better",
+    "predictions": "better better open better better open better open better open open open",
+    "mixing": "worse open open worse open better",
+    "schedules": "open open worse open better better open",
+    "learned": "better worse open worse better better open open open better open worse worse",
+    "momentum": "equal equal equal open open open open open open open open worse",
     "precision": "equal equal",
-    "newer": "better open open better worse open",
+    "newer": "better better open open better open open worse better worse",
 }
 
 
