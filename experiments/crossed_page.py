@@ -97,9 +97,11 @@ def answers(data: str) -> str:
         f"{_of(found, best)}; the papers' `{title(DEFAULT)}` has {_of(found, DEFAULT)}, and the best cell has "
         f"{shown(beside)} times that{_confirmed(everything, best)}.",
         f"**What matters**: of the variance of the logarithm, schedule explains {share['schedule']:.0%}, prediction "
-        f"{share['prediction']:.0%} and sampler {share['sampler']:.0%} by themselves, the schedule together with the "
-        f"sampler another {together:.0%}, and {share['seeds']:.0%} is left to the seeds.",
-        f"**Samplers**: {_best_samplers(y, names)}.",
+        f"{share['prediction']:.0%} and sampler {share['sampler']:.0%} by themselves, prediction and sampler together "
+        f"another {share['prediction x sampler']:.0%}, schedule and sampler {together:.0%}, and "
+        f"{share['seeds']:.0%} is left to the seeds.",
+        f"**Samplers**, in the mean over the predictions: {_best_samplers(y, names)}. What each gains with each "
+        "prediction is on its [option page](../../docs/options/sampler/README.md).",
         f"**Weighting**: {weighting_sentence(found)}.",
         f"**ln SNR alone**: the density of the objective on ln SNR predicts {explained(means, estimate):.0%} of the "
         "variance of cells on a schedule that the estimate has not seen (below 0: worse than their mean).",

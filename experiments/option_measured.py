@@ -24,6 +24,7 @@ BASELINE = "ddpm"
 STUDY = "../../../experiments/schedule_by_sampler/README.md"
 COMPARISON = "../../../experiments/methods/README.md"
 NEWER_METHODS = "../../../experiments/newer/README.md"
+MEAN, PREDICTIONS = "the mean", {"own": OWN_PREDICTIONS}
 LATENTS = "Latents common to all seeds: the intervals leave out their effect."
 
 
@@ -40,24 +41,30 @@ def measured(group: str, name: str) -> str:
 
 
 def _sampler(name: str) -> str:
-    found = {schedule: one for (schedule, sampler), one in gains_of_the_study().items() if sampler == name}
-    if not found:
+    lines = {
+        said: {schedule: one for (schedule, sampler), one in found.items() if sampler == name}
+        for said, found in gains_of_the_study().items()
+    }
+    schedules = list(lines[MEAN])
+    if not schedules:
         return ""
     together = (
         "this sampler is decided by itself" if name in ALONE else "the samplers of a schedule are decided together"
     )
     return (
-        "Fréchet distance on digits as a ratio to that of uniform timesteps, below 1 is better; mean over five seeds "
-        f"and three predictions (eps, x0, and {OWN_PREDICTIONS}), with 95 % intervals; {together}; bold: decided, =: "
-        f"equal within 10 %. {LATENTS} [The study]({STUDY}).\n\n"
-        + table([f"`{name}` on", *found], [["ratio", *map(decided, found.values())]])
+        "Fréchet distance on digits as a ratio to that of uniform timesteps, below 1 is better; five seeds, for each "
+        f"prediction and in the mean, with 95 % intervals; {together}; bold: decided, =: equal within 10 %. {LATENTS} "
+        f"[The study]({STUDY}).\n\n"
+        + table([f"`{name}` with", *schedules], [[said, *map(decided, own.values())] for said, own in lines.items()])
     )
 
 
 @cache
-def gains_of_the_study() -> dict[tuple[str, str], Verdict]:
-    """`gains` on digits."""
-    return gains(*cross(first(values("digits"))))
+def gains_of_the_study() -> dict[str, dict[tuple[str, str], Verdict]]:
+    """Prediction, and their mean -> `gains` on digits."""
+    y, names = cross(first(values("digits")))
+    each = {PREDICTIONS.get(own, own): gains(y[:, [k]], names) for k, own in enumerate(names[1])}
+    return each | {MEAN: gains(y, names)}
 
 
 def _method(name: str) -> str:
