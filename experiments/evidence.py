@@ -16,7 +16,7 @@ from diffusion_lab.tables.judged import OVER_TRAINING
 from diffusion_lab.tables.text import ratio_words
 from diffusion_lab.verdicts import Verdict, judge, judge_alone
 from experiments.cells import results_of
-from experiments.crossed import ALONE, Cell, Values
+from experiments.crossed import ALONE, Cell, Values, cross, gains
 from experiments.crossed_default import confirming
 from experiments.crossed_page import first, ratios, title, values, weighted_ratios
 from experiments.study_along import along_of
@@ -24,6 +24,9 @@ from experiments.study_cells import seeds, verdicts, word
 
 FOLDER = Path(__file__).resolve().parent
 METHODS = {"digits": "fd1k_digits", "fashion_mnist": "fd512_fashion_mnist"}
+STEPS = {"digits": 400, "fashion_mnist": 800}  # of the comparison of methods
+PREDICTIONS, PREDICTIONS_PAGE = "equal_loss_slots/predictions", "equal_loss_slots/README.md"
+LINEAR = "digits, linear, uniform, unit"
 FD, BASE, FIXED = "fd2k_digits", "uniform", 5  # seeds that the study of budgets fixed before its first run
 DATA = {"digits": "digits", "fashion_mnist": "Fashion-MNIST", "fashion_mnist14": "Fashion-MNIST at 14 pixels"}
 CROSSED = "schedule_by_sampler/README.md"
@@ -102,15 +105,16 @@ def samplers() -> Iterator[Evidence]:
     yield sampler("linear", "v", "speed")
     for schedule in OWN:
         yield sampler(schedule, "eps", "logit_normal")
-    for schedule in ("cosine", "linear"):
+    for schedule in OWN:
         yield sampler(schedule, "eps", "infonoise")
     for schedule in ("cosine", "linear"):
         yield sampler(schedule, "v", "logit_normal", "min_snr")
     default = Cell("cosine", "v", "logit_normal", "min_snr")
     yield from alone(CROSSED, [cells(default, default._replace(sampler=BASE), "fashion_mnist14")])
-    for name in ("logit_normal", "speed"):
-        file = "methods/fashion_mnist"
-        yield study(f"Fashion-MNIST, linear, eps: `{name}` / `{BASE}`", file, METHODS["fashion_mnist"], name)
+    said = "linear, eps: `logit_normal` / `uniform`"
+    yield study(f"digits, {said}, 400 steps", "methods/digits", METHODS["digits"], "logit_normal")
+    yield paper(f"digits, {said}, 2,000 steps", "adaptive_beta/table1", "Log-normal", "linear")
+    yield study(f"Fashion-MNIST, {said}", "methods/fashion_mnist", METHODS["fashion_mnist"], "logit_normal")
 
 
 def budgets() -> Iterator[Evidence]:
@@ -130,6 +134,10 @@ def weightings() -> Iterator[Evidence]:
     default = Cell("cosine", "v", "logit_normal", "min_snr")
     unit = default._replace(weighting="unit")
     lines = [(said, found.means), cells(default, unit), cells(default, unit, "fashion_mnist14")]
+    lines += [
+        cells(one, one._replace(weighting="unit"))
+        for one in (default._replace(schedule="linear"), default._replace(schedule="edm", prediction="edm"))
+    ]
     yield from alone(CROSSED, lines)
     for name in ("min_snr", "adaptive", "pseudo_huber"):
         yield study(f"digits, cosine, v, uniform: `{name}` / `unit`", "newer/diffusion", FD, f"weighting={name}")
@@ -145,27 +153,38 @@ def predictions() -> Iterator[Evidence]:
         pairs = (("v", "eps"), ("x0", "eps"), ("v", "x0"))
         lines += [cells(of._replace(prediction=a), of._replace(prediction=b)) for a, b in pairs]
     yield from alone(CROSSED, lines)
+    adapts = Cell("linear", "x0", "loss_second_moment", "unit")
+    yield from alone(CROSSED, [cells(adapts, adapts._replace(prediction="eps"))])
     for name in ("x0", "v"):
-        said = f"digits, cosine, uniform, unit, 2,000 steps: `{name}` / `eps`"
-        yield paper(said, "equal_loss_slots/predictions", name)
+        yield paper(f"{LINEAR}, 2,000 steps: `{name}` / `eps`", PREDICTIONS, name)
+    yield from alone(PREDICTIONS_PAGE, [_at_the_end(f"{LINEAR}, 2,000 steps: `x0` / `v`", "x0", "v")])
     for data, metric in METHODS.items():
         for name in ("x0", "v"):
-            said = f"{DATA[data]}, linear, uniform, unit: `{name}` / `eps`"
+            said = f"{DATA[data]}, linear, uniform, unit, {STEPS[data]} steps: `{name}` / `eps`"
             yield study(said, f"methods/{data}", metric, f"ddpm prediction={name}")
 
 
+def _at_the_end(said: str, one: str, other: str) -> tuple[str, list[float]]:
+    """Two rows of the table of predictions, at the last step."""
+    path = FOLDER / "equal_loss_slots" / "results" / "mini" / "predictions" / "per_seed.csv"
+    own, base = (seeds(path, row, FD, "end") for row in (one, other))
+    return said, [own[seed] / base[seed] for seed in sorted(own.keys() & base.keys())]
+
+
 def mixing() -> Iterator[Evidence]:
-    name, least = "equal_loss_slots/predictions", "the head with the least loss / `eps`"
-    yield paper(f"digits, 2,000 steps: {least}", name, "mixed, the least of three")
-    found = next(one for one in results_of(name, "mini").outcomes if one.cell.row.title == "mixed, the least of three")
+    least, of = "the head with the least loss", f"{LINEAR}, 2,000 steps"
+    yield paper(f"{of}: {least} / `eps`", PREDICTIONS, "mixed, the least of three")
+    outcomes = results_of(PREDICTIONS, "mini").outcomes
+    found = next(one for one in outcomes if one.cell.row.title == "mixed, the least of three")
     assert found.beside is not None and found.beside.compared is not None
-    said = f"digits, 2,000 steps: {least}, {OVER_TRAINING}"
-    yield Evidence(said, found.beside.compared, "equal_loss_slots/README.md")
+    yield Evidence(f"{of}: {least} / `eps`, {OVER_TRAINING}", found.beside.compared, PREDICTIONS_PAGE)
+    yield paper(f"{of}: all heads, combined by least squares / `eps`", PREDICTIONS, "combined")
+    pairs = (f"{least} / `x0` alone", "mixed"), ("combined / `x0` alone", "combined")
+    yield from alone(PREDICTIONS_PAGE, [_at_the_end(f"{of}: {said}", row, "x0") for said, row in pairs])
     for data, metric in METHODS.items():
-        steps = {"digits": 400, "fashion_mnist": 800}[data]
-        yield study(f"{DATA[data]}, linear, {steps} steps: {least}", f"methods/{data}", metric, "mixed_paper")
-    yield paper("digits, 2,000 steps: a learned combination / `eps`", name, "combined")
-    yield paper("digits, 2,000 steps: `x0` alone / `eps`", name, "x0")
+        for said, row in ((least, "mixed_paper"), ("combined", "combined")):
+            where = f"{DATA[data]}, linear, {STEPS[data]} steps"
+            yield study(f"{where}: {said} / `eps`", f"methods/{data}", metric, row)
 
 
 def schedules() -> Iterator[Evidence]:
@@ -181,13 +200,13 @@ def schedules() -> Iterator[Evidence]:
 
 
 def learned() -> Iterator[Evidence]:
-    for schedule, prediction in (("cosine", "v"), ("cosine", "eps")):
+    for schedule, prediction in (("cosine", "v"), ("cosine", "eps"), ("edm", "eps")):
         yield sampler(schedule, prediction, "infonoise")
-    for schedule, prediction in (("cosine", "v"), ("linear", "eps")):
+    for schedule, prediction in (("cosine", "v"), ("linear", "v"), ("linear", "eps")):
         for name in ("loss_second_moment", "equal_loss_slots"):
             yield sampler(schedule, prediction, name)
-    of = Cell("cosine", "v", "learned_beta", "unit")
-    yield from alone(CROSSED, [cells(of, of._replace(sampler=BASE))])
+    of = [Cell(*one, "learned_beta", "unit") for one in (("cosine", "v"), ("cosine", "x0"), ("edm", "edm"))]
+    yield from alone(CROSSED, [cells(one, one._replace(sampler=BASE)) for one in of])
     for column in ("linear", "cosine"):
         yield paper(f"digits, {column}, eps: `learned_beta` / `{BASE}`", "adaptive_beta/table1", "Ours", column)
     for data, metric in METHODS.items():
@@ -198,11 +217,13 @@ def learned() -> Iterator[Evidence]:
 def momentum() -> Iterator[Evidence]:
     for row, name in (("ID + MDLRC + CLTS", "both"), ("ID + MDLRC", "MDLRC"), ("ID + MD", "falling momentum alone")):
         yield paper(f"digits, cosine, 2,000 steps: {name} / neither", "clts_mdlrc/figure6", row)
-    for schedule, prediction in (("cosine", "v"), ("rectified_flow", "velocity")):
-        yield sampler(schedule, prediction, "clts")
+    yield sampler("cosine", "v", "clts")
+    mean = gains(*cross(_crossed()))["rectified_flow", "clts"]
+    yield Evidence(f"digits, rectified_flow, mean over predictions: `clts` / `{BASE}`", mean, CROSSED)
     for data, metric in METHODS.items():
         for name in ("clts", "mdlrc", "clts_mdlrc"):
-            yield study(f"{DATA[data]}, linear, eps: `{name}` / neither", f"methods/{data}", metric, name)
+            said = f"{DATA[data]}, linear, eps, {STEPS[data]} steps: `{name}` / neither"
+            yield study(said, f"methods/{data}", metric, name)
     path = FOLDER / "methods" / "digits.per_seed.csv"
     mdlrc, control = (seeds(path, row, METHODS["digits"]) for row in ("mdlrc", "ddpm annealing=linear_control"))
     same = [mdlrc[seed] / control[seed] for seed in sorted(mdlrc.keys() & control.keys())]
@@ -222,8 +243,12 @@ def newer() -> Iterator[Evidence]:
         yield study(f"{base}: `{row}` / without", "newer/diffusion", FD, row)
     for row in ("method=contrastive_flow", "method=meanflow", "auxiliary=repa", "auxiliary=dispersive"):
         yield study(f"digits, flow: `{row}` / `method=flow`", "newer/flow", FD, row)
-    for row in ("solver=autoguided", "solver=guided"):
+    within = "solver=guided solver.interval=[0.3,5]"
+    for row in ("solver=autoguided", "solver=guided", within):
         yield study(f"digits, classes: `{row}` / no guidance", "newer/guidance", FD, row)
+    for row in ("solver=autoguided", within):
+        said = f"digits, classes: `{row}` / no guidance, distance to held-out images"
+        yield study(said, "newer/guidance", f"test_{FD}", row)
 
 
 QUESTIONS: dict[str, Callable[[], Iterator[Evidence]]] = {

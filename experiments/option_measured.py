@@ -48,12 +48,11 @@ def _sampler(name: str) -> str:
     schedules = list(lines[MEAN])
     if not schedules:
         return ""
-    together = (
-        "this sampler is decided by itself" if name in ALONE else "the samplers of a schedule are decided together"
-    )
+    together = "for this sampler alone" if name in ALONE else "for all samplers with that schedule and prediction"
     return (
-        "Fréchet distance on digits as a ratio to that of uniform timesteps, below 1 is better; five seeds, for each "
-        f"prediction and in the mean, with 95 % intervals; {together}; bold: decided, =: equal within 10 %. {LATENTS} "
+        "Fréchet distance on digits after 800 steps with unit weighting, as a ratio to that of uniform timesteps, "
+        "below 1 is better; five seeds, for each prediction and in the mean, with 95 % intervals that hold "
+        f"{together}; bold: decided, =: equal within 10 %. {LATENTS} "
         f"[The study]({STUDY}).\n\n"
         + table([f"`{name}` with", *schedules], [[said, *map(decided, own.values())] for said, own in lines.items()])
     )
