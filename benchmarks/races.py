@@ -34,6 +34,7 @@ import numpy as np
 
 from benchmarks.verdicts import NOISE, NOISE_10, OVER, _chosen, residuals, studies
 from diffusion_lab.racing import FIRST, Gap, gaps, standings
+from diffusion_lab.simultaneous import ALPHA
 from diffusion_lab.verdicts import MARGIN
 
 PAGE = Path(__file__).resolve().parent / "races.md"
@@ -75,18 +76,18 @@ def of_studies(random: np.random.Generator, rows: int) -> Races:
     return Races(*map(np.stack, zip(*made, strict=True)))
 
 
-def raced(y: np.ndarray, margin: float | None) -> Ended:
+def raced(y: np.ndarray, margin: float | None, alpha: float = ALPHA) -> Ended:
     """A race to its end."""
     rows, most = y.shape
     there = np.zeros((rows, most), dtype=bool)
     there[:, :FIRST] = True
     while True:
-        found = standings(y, there, most, margin)
+        found = standings(y, there, most, margin, alpha)
         left = [i for i, one in enumerate(found) if one.word == "in"]
         n = int(there.sum(1).max())
         if len(left) == 1 or n == most:
             chosen = min(left, key=lambda i: y[i, :n].mean())
-            return Ended([one.word for one in found], chosen, int(there.sum()), gaps(y, there, most, chosen))
+            return Ended([one.word for one in found], chosen, int(there.sum()), gaps(y, there, most, chosen, alpha))
         there[left, n] = True
 
 
@@ -109,9 +110,9 @@ def cut(y: np.ndarray, trainings: int) -> int:
     return min(range(rows), key=lambda i: y[i, : n[i]].mean())
 
 
-def line(name: str, races: Races, most: int, margin: float | None) -> str:
+def line(name: str, races: Races, most: int, margin: float | None, alpha: float = ALPHA) -> str:
     """A line of the table of races."""
-    ended = [raced(y, margin) for y in races.y]
+    ended = [raced(y, margin, alpha) for y in races.y]
     rows = races.y.shape[1]
     best = races.truth.argmin(1)
     gap = races.truth - races.truth.min(1, keepdims=True)
@@ -131,7 +132,7 @@ def line(name: str, races: Races, most: int, margin: float | None) -> str:
         f"{_cost(ended, rows):.2f}",
     ]
     shown += ["", ""] if equal else [f"{_regret(gap, [one.chosen for one in ended]):.4f}", f"{worse[asked].mean():.2f}"]
-    return f"| {name} | {rows} | {most} | {'' if margin is None else margin} | {' | '.join(shown)} |"
+    return f"| {name} | {rows} | {most} | {alpha} | {'' if margin is None else margin} | {' | '.join(shown)} |"
 
 
 def beside(name: str, races: Races, most: int) -> str:
@@ -158,8 +159,9 @@ def _regret(gap: np.ndarray, chosen: list[int]) -> float:
 
 def lines() -> Iterator[str]:
     """The page."""
-    yield "| values | K | N | margin | worse, not so | interval missed | best set aside | cost | regret | told |"
-    yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
+    titles = ("values", "K", "N", "alpha", "margin", "worse, not so", "interval missed", "best set aside", "cost")
+    yield f"| {' | '.join(titles)} | regret | told |"
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
     made = {}
     for rows in ROWS:
         for most in (FIXED, 2 * FIXED):
@@ -167,8 +169,8 @@ def lines() -> Iterator[str]:
                 name = "equal" if equal else "digits"
                 made[name, rows, most] = of_digits(np.random.default_rng([rows, most]), rows, most, equal)
         made["all studies", rows, FIXED] = of_studies(np.random.default_rng(rows), rows)
-    for margin in (MARGIN, None):
-        yield from (line(name, races, most, margin) for (name, _, most), races in made.items())
+    for margin, alpha in ((MARGIN, ALPHA), (None, ALPHA), (MARGIN, 2 * ALPHA)):
+        yield from (line(name, races, most, margin, alpha) for (name, _, most), races in made.items())
     yield "\nRegret with a margin of 1.1, beside that of other ways to spend trainings:\n"
     yield "| values | K | N | cost | race | as many for all | 5 for all | halving: cost | regret | best lost |"
     yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"

@@ -43,6 +43,7 @@ from diffusion_lab.arguments import check_number
 Estimand = Literal["end", "training"]  # the number of a run: its last value, or the mean over its snapshots
 ESTIMANDS: Mapping[Estimand, str] = {"end": "at the end", "training": "over training"}
 STOPPINGS = ("fixed", "race")  # what decides how many seeds a method gets: all as many, or what a race has found
+RACE_ALPHAS = (0.02, 0.2)  # errors of a race: below, 20,000 simulated ones tell no bound after two of ten seeds
 CLAIM_SEEDS = 3  # fewer pairs support no claim
 
 

@@ -18,8 +18,8 @@ A row that is worse or set aside leaves the race; the race ends with one row, or
 **The bounds** c_2, .., c_N spend the error alpha in the course of the race (Lan and DeMets 1983, "Discrete sequential
 boundaries for clinical trials"): of races of equal rows, alpha (n/N)^2 have had a pair beyond its bound after n seeds.
 They are quantiles over 20,000 such races, whose rows have variances that are scaled inverse chi-squared with 4 degrees
-of freedom, of those that have crossed no earlier bound. The nominal level is 3 % for 5 %, because rows of
-real tables depend on one another by more than their seed (`benchmarks/races.py`).
+of freedom, of those that have crossed no earlier bound. The nominal level is 3/5 of alpha, because rows of real tables
+depend on one another by more than their seed (`benchmarks/races.py`).
 
 **What holds.** A row is called worse than a row that is not better with a probability of at most alpha in the whole
 race, whatever the other differences are, because a difference T_ij of a row that is not worse is at most that of equal
@@ -41,11 +41,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from diffusion_lab.simultaneous import fewer, moderated, without_differences
+from diffusion_lab.simultaneous import ALPHA, fewer, moderated, without_differences
 from diffusion_lab.verdicts import MARGIN
 
 FIRST = 2  # seeds before the first look
-_NOMINAL = 0.03
+_NOMINAL = 0.6  # of alpha
 _RACES, _CHUNK = 20_000, 2_000
 _EXPONENT = 2  # of the share of the error that is spent after a share of the seeds
 
@@ -78,7 +78,9 @@ class Gap(NamedTuple):
     half: float
 
 
-def standings(y: np.ndarray, there: np.ndarray, most: int, margin: float | None = MARGIN) -> list[Standing]:
+def standings(
+    y: np.ndarray, there: np.ndarray, most: int, margin: float | None = MARGIN, alpha: float = ALPHA
+) -> list[Standing]:
     """Where the rows stand after the blocks that are whole: a function of the values, however often it was stopped.
 
     Args:
@@ -86,6 +88,7 @@ def standings(y: np.ndarray, there: np.ndarray, most: int, margin: float | None 
         there: (K, S) whether there is a value; of each row, those of the first seeds.
         most: N, the seeds of a race that goes on to its end; S <= N.
         margin: ratio m > 1; None: no row is set aside.
+        alpha: of the whole race, 0.02 to 0.2.
 
     Raises:
         ValueError: there are fewer than two rows, or a row lacks a seed before one that it has.
@@ -93,7 +96,7 @@ def standings(y: np.ndarray, there: np.ndarray, most: int, margin: float | None 
     if len(y) < 2 or (there[:, 1:] > there[:, :-1]).any():
         raise ValueError(f"there={there.tolist()} must be of two rows or more, and of each the first seeds")
     found = [Standing() for _ in y]
-    limits = bounds(len(y), most)
+    limits = bounds(len(y), most, alpha)
     for n in range(FIRST, y.shape[1] + 1):
         running = np.array([one.word == "in" for one in found])
         if running.sum() < 2 or not there[running, n - 1].all():
@@ -113,10 +116,10 @@ def standings(y: np.ndarray, there: np.ndarray, most: int, margin: float | None 
     return found
 
 
-def gaps(y: np.ndarray, there: np.ndarray, most: int, leader: int) -> list[Gap]:
-    """The differences to a row that is in the race, with intervals that hold whenever it ends; arguments as of
-    `standings`."""
-    limits, found = bounds(len(y), most), []
+def gaps(y: np.ndarray, there: np.ndarray, most: int, leader: int, alpha: float = ALPHA) -> list[Gap]:
+    """The differences to a row that is in the race, with intervals at 1 - alpha that hold whenever it ends; arguments
+    as of `standings`."""
+    limits, found = bounds(len(y), most, alpha), []
     for i, n in enumerate((there & there[leader]).sum(1).tolist()):
         if n < FIRST or i == leader:
             both = there[i] & there[leader]
@@ -149,18 +152,19 @@ def _pairs(y: np.ndarray, there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @lru_cache(maxsize=64)
-def bounds(rows: int, most: int) -> np.ndarray:
+def bounds(rows: int, most: int, alpha: float = ALPHA) -> np.ndarray:
     """c_2, .., c_N, (N-1,).
 
     Args:
         rows: K >= 2.
         most: N >= 2.
+        alpha: of the whole race, 0.02 to 0.2.
     """
     looks = range(FIRST, most + 1)
     largest = _largest(rows, most)
     kept, limits = np.ones(len(largest), dtype=bool), []
     for column, n in zip(largest.T, looks, strict=True):
-        spent = _NOMINAL * (n / most) ** _EXPONENT
+        spent = _NOMINAL * alpha * (n / most) ** _EXPONENT
         over = round(spent * len(largest)) - int((~kept).sum())
         limit = np.sort(column[kept])[::-1][max(over, 0)]
         limits.append(limit)
@@ -168,6 +172,7 @@ def bounds(rows: int, most: int) -> np.ndarray:
     return np.array(limits)
 
 
+@lru_cache(maxsize=8)
 def _largest(rows: int, most: int) -> np.ndarray:
     """The largest T of all pairs after each look, (races, N-1), in races of equal rows."""
     random, found = np.random.default_rng(0), []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from benchmarks.races import halved, raced
 from diffusion_lab import racing
 from diffusion_lab.intervals import student_quantile
 from diffusion_lab.racing import Gap, Standing, bounds, gaps, standings
+from diffusion_lab.simultaneous import ALPHA
 
 
 def race_of(seed: int, *truth: float, most: int = 6) -> np.ndarray:
@@ -24,7 +27,8 @@ def whole(y: np.ndarray) -> np.ndarray:
 
 def test_a_race_of_two_with_one_look_is_students_paired_test() -> None:
     # Two rows and two seeds: |T| has one degree of freedom, and either row may be the worse one.
-    assert bounds(2, 2)[0] == pytest.approx(student_quantile(1 - racing._NOMINAL, 1), rel=0.05)
+    assert bounds(2, 2)[0] == pytest.approx(student_quantile(1 - racing._NOMINAL * ALPHA, 1), rel=0.05)
+    assert bounds(2, 2, 0.2)[0] == pytest.approx(student_quantile(1 - racing._NOMINAL * 0.2, 1), rel=0.05)
 
 
 def test_bounds_fall_and_of_later_ends_they_are_higher() -> None:
@@ -33,18 +37,19 @@ def test_bounds_fall_and_of_later_ends_they_are_higher() -> None:
         assert (np.diff(five) < 0).all() and (np.diff(ten) < 0).all() and (ten[:4] > five).all()
 
 
-@pytest.mark.parametrize("rows", [3, 6])
-def test_equal_rows_lose_in_at_most_5_percent_of_races(rows: int) -> None:
+@pytest.mark.parametrize(("rows", "alpha"), [(3, 0.05), (6, 0.05), (4, 0.2)])
+def test_equal_rows_lose_in_at_most_alpha_of_races(rows: int, alpha: float) -> None:
     def lost(seed: int) -> bool:
         y = np.random.default_rng([rows, seed]).standard_normal((rows, 5))
-        return any(one.word == "worse" for one in standings(y, whole(y), 5, margin=None))
+        return any(one.word == "worse" for one in standings(y, whole(y), 5, None, alpha))
 
-    assert np.mean([lost(seed) for seed in range(1500)]) < 0.05 + 2 * 0.0056
+    share = np.mean([lost(seed) for seed in range(1500)])
+    assert alpha / 4 < share < alpha + 2 * math.sqrt(alpha * (1 - alpha) / 1500)
 
 
 def test_lower_bounds_lose_more(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = 0.6 * bounds(4, 5)
-    monkeypatch.setattr(racing, "bounds", lambda rows, most: limits)
+    monkeypatch.setattr(racing, "bounds", lambda rows, most, alpha: limits)
     y = np.random.default_rng(0).standard_normal((300, 4, 5))
     lost = [any(one.word == "worse" for one in standings(own, whole(own), 5, margin=None)) for own in y]
     assert np.mean(lost) > 0.15
@@ -55,7 +60,7 @@ def test_with_two_rows_and_one_look_the_interval_is_that_of_the_paired_differenc
     first, second = gaps(y, whole(y), 2, leader=0)
     error = (y[1] - y[0]).std(ddof=1) / np.sqrt(2)
     assert first == Gap(0.0, 0.0) and second.size == pytest.approx((y[1] - y[0]).mean())
-    assert second.half == pytest.approx(student_quantile(1 - racing._NOMINAL, 1) * error, rel=0.05)
+    assert second.half == pytest.approx(student_quantile(1 - racing._NOMINAL * ALPHA, 1) * error, rel=0.05)
 
 
 def test_intervals_hold_together_whenever_a_race_ends() -> None:

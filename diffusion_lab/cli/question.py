@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def question_of(cfgs: Sequence[DictConfig]) -> dict[str, Any]:
     """What sweep.json records: metric (the name of its values, e.g. fd1k_digits; None if there is none, or several),
     estimand, margin, the numbers of seeds and of samples (None without any, or if runs differ), and of a race that it
-    is one."""
+    is one, and its error."""
     node = cfgs[0].question
     found = {one.metrics.get("num_samples") or None for one in cfgs}
     seeds = node.seeds or len({cfg.seed for cfg in cfgs})
@@ -29,7 +29,7 @@ def question_of(cfgs: Sequence[DictConfig]) -> dict[str, Any]:
         "margin": node.margin,
         "seeds": seeds,
         "samples": found.pop() if len(found) == 1 else None,
-        **({} if node.get("stopping", "fixed") == "fixed" else {"stopping": node.stopping}),
+        **({} if node.get("stopping", "fixed") == "fixed" else {"stopping": node.stopping, "alpha": node.alpha}),
     }
 
 

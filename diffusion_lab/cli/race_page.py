@@ -20,6 +20,7 @@ from diffusion_lab.intervals import ESTIMANDS
 from diffusion_lab.racing import Gap, Standing, gaps, standings
 from diffusion_lab.runs.find import read_run
 from diffusion_lab.runs.record import read_question
+from diffusion_lab.simultaneous import ALPHA
 from diffusion_lab.verdicts import over_training
 
 PAGE = "race.md"
@@ -32,13 +33,14 @@ class Field(NamedTuple):
         folder: of its runs.
         rows: the words of each method, without the seed's.
         seeds: all that a method gets if it stays, in order.
-        margin: of `racing.standings`.
+        margin, alpha: of `racing.standings`.
     """
 
     folder: Path
     rows: list[tuple[str, ...]]
     seeds: list[int]
     margin: float | None
+    alpha: float
 
 
 class Values(NamedTuple):
@@ -58,14 +60,19 @@ class Values(NamedTuple):
 
 
 def check_folder(field: Field, metric: str) -> None:
-    """Raise ConfigError if the folder holds a race with another number of seeds, or one that is decided by another
-    metric than `metric`, the name of its values."""
+    """Raise ConfigError if the folder holds a race with another number of seeds or error, or one that is decided by
+    another metric than `metric`, the name of its values."""
     question = read_question(field.folder) or {}
     cure = "repeat its command, or give name=NEW for a race of its own"
     if (field.folder / PAGE).exists() and question.get("seeds") != len(field.seeds):
         raise ConfigError(
             f"seed={','.join(map(str, field.seeds))} must be the {question.get('seeds')} seeds with which the race in "
             f"{field.folder} began, because its error is bounded for a number that was fixed before; {cure}"
+        )
+    if (field.folder / PAGE).exists() and (began := question.get("alpha", ALPHA)) != field.alpha:
+        raise ConfigError(
+            f"alpha={field.alpha:g} must be {began}, with which the race in {field.folder} began, because its error is "
+            f"fixed before its values are seen; {cure}"
         )
     asked = question.get("metric")
     if asked and metric and asked != metric:
@@ -125,7 +132,8 @@ def where_they_stand(field: Field, values: Values) -> list[Standing | None]:
     found: list[Standing | None] = [None] * len(field.rows)
     if len(kept) < 2:
         return [Standing() if i in kept else None for i in range(len(field.rows))]
-    for i, one in zip(kept, standings(values.y[kept], values.there[kept], len(field.seeds), field.margin), strict=True):
+    judged = standings(values.y[kept], values.there[kept], len(field.seeds), field.margin, field.alpha)
+    for i, one in zip(kept, judged, strict=True):
         found[i] = one if one.by is None else one._replace(by=kept[one.by])
     return found
 
@@ -137,13 +145,15 @@ def page(field: Field, values: Values, question: Mapping[str, Any]) -> list[str]
     inside = [i for i, one in enumerate(found) if one is not None and one.word == "in"]
     leader = min(inside, key=lambda i: _mean(values, i, i)) if inside else None
     names = short_names(field.rows)
+    level = f"{100 * (1 - field.alpha):g} %"
     aside = "" if field.margin is None else f"; set aside: not better by more than a ratio of {field.margin:g}"
     lines = [
         f"# A race of {len(field.rows)} methods\n",
         f"{question['metric']} {ESTIMANDS[question.get('estimand', 'end')]}, at most {len(field.seeds)} seeds; worse: "
-        f"with an error of 5 % in the whole race, whenever it ends{aside}. Ratios are of geometric means over common "
-        "seeds, above 1 is worse; the 95 % intervals hold for all methods together, whenever the race ends.\n",
-        "| method | seeds | ratio to the leader | 95 % interval | standing |\n| --- | ---: | ---: | ---: | --- |",
+        f"with an error of {100 * field.alpha:g} % in the whole race, whenever it ends{aside}. Ratios are of geometric "
+        f"means over common seeds, above 1 is worse; the {level} intervals hold for all methods together, whenever the "
+        "race ends.\n",
+        f"| method | seeds | ratio to the leader | {level} interval | standing |\n| --- | ---: | ---: | ---: | --- |",
     ]
     apart = _gaps(field, values, leader)
     order = sorted(range(len(field.rows)), key=lambda i: (-counts[i], _mean(values, i, i), i))
@@ -158,7 +168,7 @@ def _gaps(field: Field, values: Values, leader: int | None) -> dict[int, Gap]:
     kept = [i for i in range(len(field.rows)) if i not in values.failed and values.there[i].any()]
     if leader is None or len(kept) < 2:
         return {}
-    apart = gaps(values.y[kept], values.there[kept], len(field.seeds), kept.index(leader))
+    apart = gaps(values.y[kept], values.there[kept], len(field.seeds), kept.index(leader), field.alpha)
     return dict(zip(kept, apart, strict=True))
 
 

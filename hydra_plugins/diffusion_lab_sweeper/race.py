@@ -22,6 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab.cli.errors import ConfigError, config_errors
 from diffusion_lab.cli.sweep_jobs import jobs_of
+from diffusion_lab.intervals import RACE_ALPHAS
 
 if TYPE_CHECKING:  # NumPy is not imported for every command, and Hydra imports every plugin
     from diffusion_lab.cli.race_page import Field
@@ -35,12 +36,13 @@ class RaceSweeper(Sweeper):
     Args:
         margin: ratio > 1; a method that is not better than another one by more is set aside. None: only methods that
             are worse leave.
+        alpha: error of the whole race, 0.02 to 0.2; the level of its intervals is 1 - alpha.
         hours: of training, over all jobs; a block that would take more is not begun.
         params: as of Hydra's own sweeper.
         products: as of `hydra/sweeper=products`.
 
     Raises:
-        ConfigError: margin or hours is out of range, or there are not two methods and two seeds.
+        ConfigError: margin, alpha or hours is out of range, or there are not two methods and two seeds.
     """
 
     needs_values = False  # of the jobs: it reads their runs
@@ -48,15 +50,19 @@ class RaceSweeper(Sweeper):
     def __init__(
         self,
         margin: float | None = 1.1,
+        alpha: float = 0.05,
         hours: float | None = None,
         params: Any = None,
         products: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         if margin is not None and not (_is_number(margin) and margin > 1):
             raise ConfigError(f"hydra.sweeper.margin={margin} must be a number > 1, or null; use margin=1.1")
+        least, most = RACE_ALPHAS
+        if not (_is_number(alpha) and least <= alpha <= most):
+            raise ConfigError(f"hydra.sweeper.alpha={alpha} must be a number from {least} to {most}; use alpha=0.05")
         if hours is not None and not (_is_number(hours) and hours > 0):
             raise ConfigError(f"hydra.sweeper.hours={hours} must be a number > 0, or null; use hours=6")
-        self.margin, self.hours, self.products, self.params = margin, hours, products, params
+        self.margin, self.alpha, self.hours, self.products, self.params = margin, alpha, hours, products, params
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self.hydra_context, self.config = hydra_context, config
@@ -74,13 +80,13 @@ class RaceSweeper(Sweeper):
 
         assert self.config is not None and self.launcher is not None, "Hydra calls setup first"
         rows, seeds = methods_and_seeds(self._jobs(arguments))
-        field = Field(Path(str(self.config.hydra.sweep.dir)), rows, seeds, self.margin)
+        field = Field(Path(str(self.config.hydra.sweep.dir)), rows, seeds, self.margin, self.alpha)
         self._check_question(field)
         returned: dict[tuple[int, int], JobReturn] = {}
         left, count = list(range(len(rows))), FIRST
         while True:
             block = [(row, seed) for seed in seeds[:count] for row in left if (row, seed) not in returned]
-            own = [f"question.seeds={len(seeds)}", "question.stopping=race"]
+            own = [f"question.seeds={len(seeds)}", "question.stopping=race", f"question.alpha={self.alpha:g}"]
             words = [[*rows[row], f"seed={seed}", *own] for row, seed in block]
             ended = self.launcher.launch(words, initial_job_idx=len(returned))
             returned |= zip(block, ended, strict=True)
@@ -113,7 +119,7 @@ class RaceSweeper(Sweeper):
 
     def _check_question(self, field: Field) -> None:
         """Raise ConfigError, before anything is trained, if the race cannot be decided by what its runs measure, or the
-        folder holds a race that began with another question or number of seeds."""
+        folder holds a race that began with another question, number of seeds or error."""
         from diffusion_lab.cli.question import deciding
         from diffusion_lab.cli.race_page import check_folder
 

@@ -75,7 +75,7 @@ def test_a_race_stopped_anywhere_ends_with_the_same_page(tmp_path: Path) -> None
     path.unlink()
     assert race(tmp_path)[0] == 0 and path.read_text() == whole and finished(tmp_path) == runs
     question = json.loads((tmp_path / "runs/race/sweep.json").read_text())["question"]
-    assert question["seeds"] == 4 and question["stopping"] == "race"
+    assert question["seeds"] == 4 and question["stopping"] == "race" and question["alpha"] == 0.05
     runs = read_runs(tmp_path / "runs/race")
     report = make_report(runs, sections_of(runs.runs, recorded=runs.questions))
     (part,) = report.parts
@@ -92,6 +92,7 @@ def test_a_race_stopped_anywhere_ends_with_the_same_page(tmp_path: Path) -> None
         ("seed=3,4", "seed=3,4"),
         ("margin=null", "hydra.sweeper.margin=null"),
         ("hours=6", "hydra.sweeper.hours=6"),
+        ("alpha=0.1", "hydra.sweeper.alpha=0.1"),
         ("sampler=uniform,mode", "sampler=uniform,mode"),
         ("--config-dir", "--config-dir"),
     ],
@@ -107,6 +108,8 @@ def test_its_own_words_are_settings_of_the_sweeper(word: str, as_train_has_it: s
         ("hours=1,2", "hours=1,2 must be one value"),
         ("question.seeds=5", "question.seeds=5 must be left out, because a race sets it"),
         ("question.stopping=rase", "question.stopping=rase must be left out"),
+        ("question.alpha=0.1", "question.alpha=0.1 must be left out, because a race sets it; use seed=0..9 and alpha="),
+        ("alpha=0.05,0.1", "alpha=0.05,0.1 must be one value"),
         ("--config-dir", "--config-dir must have a value, and is the last word"),
     ],
 )
@@ -149,6 +152,12 @@ def test_margin_and_hours_are_in_their_ranges(key: str, value: object) -> None:
         RaceSweeper(**{key: value})
 
 
+@pytest.mark.parametrize("alpha", [0.0, 0.019, 0.21, math.nan, True, "five"])
+def test_alpha_is_in_its_range(alpha: object) -> None:
+    with pytest.raises(ConfigError, match=rf"hydra\.sweeper\.alpha={alpha} must be a number from 0.02 to 0.2"):
+        RaceSweeper(**{"alpha": alpha})
+
+
 def test_a_race_without_a_metric_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
     code, said = race(tmp_path, "metrics.names=[]")
     assert code == 2 and "metric" in said and not (tmp_path / "runs").exists(), said
@@ -161,8 +170,8 @@ def test_what_is_not_compared_by_ratios_is_refused_before_anything_is_trained(me
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_folder_keeps_the_number_of_seeds_and_the_metric_of_its_race(tmp_path: Path) -> None:
-    field = Field(tmp_path, [("a",), ("b",)], [0, 1, 2, 3], 1.1)
+def test_a_folder_keeps_the_seeds_the_error_and_the_metric_of_its_race(tmp_path: Path) -> None:
+    field = Field(tmp_path, [("a",), ("b",)], [0, 1, 2, 3], 1.1, 0.05)
     check_folder(field, "fd1k_digits")  # nothing is there
     (tmp_path / "sweep.json").write_text(json.dumps({"jobs": [], "question": {"metric": "fd1k_digits", "seeds": 3}}))
     check_folder(field, "fd1k_digits")  # no race
@@ -171,6 +180,12 @@ def test_a_folder_keeps_the_number_of_seeds_and_the_metric_of_its_race(tmp_path:
     (tmp_path / "race.md").write_text("")
     with pytest.raises(ConfigError, match="seed=0,1,2,3 must be the 3 seeds with which the race in .* began"):
         check_folder(field, "fd1k_digits")
+    question = {"metric": "fd1k_digits", "seeds": 4, "stopping": "race"}
+    for recorded in (question, question | {"alpha": 0.05}):  # the first as before there was alpha
+        (tmp_path / "sweep.json").write_text(json.dumps({"jobs": [], "question": recorded}))
+        check_folder(field, "fd1k_digits")
+        with pytest.raises(ConfigError, match=r"alpha=0.1 must be 0.05, with which the race in .* began"):
+            check_folder(field._replace(alpha=0.1), "fd1k_digits")
 
 
 def test_a_race_by_a_loss_is_refused(tmp_path: Path) -> None:
@@ -182,8 +197,8 @@ def test_a_race_by_a_loss_is_refused(tmp_path: Path) -> None:
             question_of_race(folder)
 
 
-def field_of(*rows: tuple[str, ...], seeds: int = 5) -> Field:
-    return Field(Path("runs/race"), list(rows), list(range(seeds)), 1.1)
+def field_of(*rows: tuple[str, ...], seeds: int = 5, alpha: float = 0.05) -> Field:
+    return Field(Path("runs/race"), list(rows), list(range(seeds)), 1.1, alpha)
 
 
 def values(y: list[list[float]], failed: dict[int, int] | None = None) -> Values:
@@ -203,6 +218,19 @@ def test_the_page_says_who_lost_to_whom() -> None:
     apart = gaps(found.y, found.there, 3, leader=0)[2]
     ends = [math.exp(apart.size - apart.half), math.exp(apart.size + apart.half)]
     assert c[4] == f"[{ends[0]:.3g}, {ends[1]:.3g}]" and c[5].startswith("worse than `sampler=a`") and ends[0] > 1
+
+
+def test_with_a_larger_error_intervals_are_narrower_and_rows_leave_earlier() -> None:
+    rows, found = [("sampler=a",), ("sampler=b",)], values([[1.0, 1.1, 1.05, 1], [1.2, 1.3, 1.35, 1.1]])
+    strict, lax = (field_of(*rows, seeds=4, alpha=alpha)._replace(margin=None) for alpha in (0.02, 0.2))
+    question = {"metric": "fd1k_digits"}
+    assert "with an error of 2 %" in page(strict, found, question)[1]
+    lines = page(lax, found, question)
+    assert "with an error of 20 %" in lines[1] and "80 % interval" in lines[2]
+    (_, before), (_, after) = (where_they_stand(field, found) for field in (strict, lax))
+    assert before == Standing() and after is not None and after.word == "worse"
+    widths = [gaps(found.y, found.there, 4, 0, alpha)[1].half for alpha in (0.02, 0.05, 0.2)]
+    assert widths == sorted(widths, reverse=True) and widths[0] > 1.2 * widths[2]
 
 
 def test_a_failed_method_is_out_and_the_others_go_on() -> None:

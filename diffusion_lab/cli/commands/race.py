@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import re
 
-USAGE = """usage: diffusion-lab race [hours=H] [margin=M] key=value,.. seed=0..9
+USAGE = """usage: diffusion-lab race [hours=H] [margin=M] [alpha=A] key=value,.. seed=0..9
 
 A sweep over methods and seeds. All methods get two seeds, then those that are still in the race one more, and so on. A
-method leaves when it is worse than another one, with an error of 5 % in the whole race, or set aside, because it is not
-better than another one by more than the margin. Where the methods stand is printed after each block and written to
+method leaves when it is worse than another one, with an error of alpha in the whole race, or set aside, because it is
+not better than another one by more than the margin. Where the methods stand is printed after each block and written to
 race.md beside the runs; the same command goes on after an interruption.
 
   key=value   the sweep, as after `diffusion-lab train -m`
   seed=0..9   the seeds that a method gets if it stays, 0,1,2,3,4,5,6,7,8,9
   margin=M    1.1; null: only methods that are worse leave
+  alpha=A     0.05, from 0.02 to 0.2; fixed with the first command
   hours=H     of training, over all jobs; after two seeds of each, a block that would take more is not begun
 
 examples
   diffusion-lab race sampler=uniform,logit_normal,mode,speed seed=0..9
   diffusion-lab race experiment=methods_digits seed=0..4 hours=6 hydra.launcher.n_jobs=2
 """
-OWN = ("margin", "hours")
+OWN = ("margin", "alpha", "hours")
 
 
 def main(words: list[str]) -> int:
@@ -43,8 +44,8 @@ def _fault(words: list[str]) -> str | None:
         key, _, value = word.partition("=")
         if key in OWN and "," in value:
             return f"{word} must be one value, as the race is one; use e.g. {key}={value.partition(',')[0]}"
-        if key in ("question.seeds", "question.stopping"):
-            return f"{word} must be left out, because a race sets it; the number of seeds is that of seed=0..9"
+        if key in ("question.seeds", "question.stopping", "question.alpha"):
+            return f"{word} must be left out, because a race sets it; use seed=0..9 and alpha=0.05"
     return None
 
 
