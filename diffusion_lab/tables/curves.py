@@ -20,6 +20,7 @@ from diffusion_lab.reports import figures
 from diffusion_lab.reports.comparison.cells import Cell, Comparison
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.figures import Figure
+from diffusion_lab.reports.figures.ratios import logarithms_as_ratios, of_what
 from diffusion_lab.reports.figures.table_rows import IntervalLine, interval_lines, limits, with_band
 from diffusion_lab.reports.pair.speedup_of_runs import HOW, cell, in_images, in_seconds, turned
 from diffusion_lab.runs.run import Run
@@ -114,22 +115,12 @@ def interval_figure(lines: Sequence[IntervalLine], quantity: str, scale: Scale, 
     if scale == "ratio":
         low, high = with_band((low, high), math.log(margin))
     figure, axis = interval_lines(lines, (low, high))
-    axis.set_xlabel(f"{scale} in {quantity}")
+    axis.set_xlabel(of_what(scale, quantity))
     if scale == "ratio":
         band = math.log(margin)
         axis.axvspan(max(low, -band), min(high, band), color="#888888", alpha=0.15, linewidth=0, zorder=0)
-        ticks = [ratio for ratio in _round_ratios(math.exp(high - low)) if low <= math.log(ratio) <= high]
-        axis.set_xticks([math.log(ratio) for ratio in ticks], [f"{ratio:.3g}" for ratio in ticks])
+        logarithms_as_ratios(axis, (low, high))
     return figure
-
-
-def _round_ratios(span: float) -> list[float]:
-    """Ticks around 1 of an axis whose ends have this ratio: twentieths, tenths, or powers of 2."""
-    if span < 1.5:
-        return [0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1, 1.05, 1.1, 1.15, 1.2, 1.25, 1.3, 1.35, 1.4]
-    if span < 4:
-        return [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5]
-    return [float(2.0**k) for k in range(-12, 13)]
 
 
 def curves(results: Results, gathered: Gathered) -> dict[str, Figure]:

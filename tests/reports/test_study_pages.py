@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments.cells import FOLDER, written
+from experiments.cells import FOLDER, archived, written
+from experiments.study_along import means
 
 PAGES = [FOLDER / study / f"{data}.md" for study in ("methods", "precision") for data in ("digits", "fashion_mnist")]
 
@@ -51,3 +52,30 @@ def test_a_cell_that_is_not_that_of_the_values_is_written_again(tmp_path: Path) 
     text = PAGES[2].read_text(encoding="utf-8")
     page.write_text(text.replace("1.004", "0.90").replace("0.4220", "0.3000").replace("equal within", "lower by"))
     assert page.read_text() != text and written(page) == text
+
+
+def test_a_block_that_is_still_empty_is_filled_and_takes_nothing_of_the_text_behind_it(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- cells: archived -->\n\n<!-- end -->\n\nkept\n\n<!-- cells: archived -->\n\n<!-- end -->\n")
+    filled = written(page)
+    page.write_text(filled)
+    table = archived()
+    block = f"<!-- cells: archived -->\n\n{table}\n\n<!-- end -->\n"
+    assert filled == f"{block}\nkept\n\n{block}" and written(page) == filled
+
+
+def test_means_along_a_key_are_those_of_the_seeds_with_students_interval() -> None:
+    place, metric = "budgets/digits", "fd2k_digits"
+    head, _, *rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in means(place, metric).split("\n")]
+    files = {
+        int(path.name.split("_")[1].split(".")[0]): path for path in FOLDER.glob("budgets/digits_[0-9]*.per_seed.csv")
+    }
+    assert head[1:] == [f"{value:,}" for value in sorted(files)] and len(rows) == 3
+    for name, *cells in rows:
+        for value, cell in zip(sorted(files), cells, strict=True):
+            with open(files[value], newline="", encoding="utf-8") as file:
+                of_row = [line for line in csv.DictReader(file) if line["row"] == name and line["metric"] == metric]
+            own = np.array([float(line["value"]) for line in of_row])
+            ends = stats.t.interval(0.95, len(own) - 1, own.mean(), stats.sem(own))
+            printed = [float(text) for text in cell.replace("[", "").replace("]", "").replace(",", "").split()]
+            assert printed == pytest.approx([own.mean(), *ends], rel=6e-3), (name, value)

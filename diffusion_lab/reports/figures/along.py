@@ -10,7 +10,7 @@ import numpy as np
 from diffusion_lab.plotting import line_style, name_lines, panels
 from diffusion_lab.reports.comparison.along import Along, AlongRow
 from diffusion_lab.reports.figures.base import Figure
-from diffusion_lab.reports.figures.ratios import SHADE, frame, on_axis
+from diffusion_lab.reports.figures.ratios import SHADE, frame, of_what, on_axis
 
 APART = 0.035  # share of the distance of two values by which the intervals of two rows are moved apart
 
@@ -45,7 +45,7 @@ def along_axis(of: Along) -> Any:
     axis.set_xticks(places, [f"{value:,}" for value in of.values])
     axis.minorticks_off()
     axis.set_xlabel(of.key)
-    axis.set_title(f"{of.scale} of {of.metric} to {of.base}")
+    axis.set_title(f"{of_what(of.scale, of.metric)} to {of.base}")
     low, high = axis.get_ylim()
     name_lines(figure, [axis], [[(min(max(y, low), high), name, color) for y, name, color in last]])
     return figure

@@ -97,12 +97,11 @@ def _lines(table: Table, ends: tuple[float, float], shown: bool) -> Any:
             axis.plot(dots, [place] * len(dots), "o", color="#555555", markersize=2.2, alpha=0.6, zorder=4)
     axis.set_xlim(*ends)
     if scale == "ratio":
-        ticks = ratio_ticks(*np.exp(ends))
-        axis.set_xticks(np.log(ticks), [f"{tick:g}" for tick in ticks])
+        logarithms_as_ratios(axis, ends)
     left, right = ("worse", "better") if rising(groups, table.metric) else ("better", "worse")
     if not directed(groups, table.metric):
         left, right = "lower", "higher"
-    axis.set_xlabel(f"← {left}      {_of(scale)} {with_units(groups, table.metric)}      {right} →")
+    axis.set_xlabel(f"← {left}      {of_what(scale, with_units(groups, table.metric))}      {right} →")
     return figure
 
 
@@ -111,6 +110,12 @@ def _line(row: Row, table: Table, places: int) -> IntervalLine:
         return IntervalLine(row.group.label, None, row.unpaired, False)
     text = effect_text(row.effect, table.scale, places)
     return IntervalLine(row.group.label, on_axis(row.effect, table.scale), text, row.bold)
+
+
+def logarithms_as_ratios(axis: Any, ends: tuple[float, float]) -> None:
+    """Label an x axis of logarithms between these ends with the ratios."""
+    ticks = ratio_ticks(*np.exp(ends))
+    axis.set_xticks(np.log(ticks), [f"{tick:g}" for tick in ticks])
 
 
 def ratio_ticks(low: float, high: float) -> list[float]:
@@ -187,7 +192,7 @@ def _axis(table: Table, curves: Sequence[EffectCurve]) -> Any:
     _frame(table, axis, curves)
     images_axis(axis)
     label = with_units([row.group for row in table.rows], table.metric)
-    axis.set_title(f"{_of(table.scale)} {label} to {table.base.label}")
+    axis.set_title(f"{of_what(table.scale, label)} to {table.base.label}")
     last = np.clip(
         [one.size[-1] for one in curves], *axis.get_ylim()
     )  # the name of a line that is cut stands at the edge
@@ -207,15 +212,16 @@ def _panels(table: Table, curves: Sequence[EffectCurve]) -> Any:
         images_axis(axis, len(curves))
 
     titles = [(one.index, one.group.label) for one in curves]
-    label = f"{_of(table.scale)} {with_units([row.group for row in table.rows], table.metric)}"
+    label = of_what(table.scale, with_units([row.group for row in table.rows], table.metric))
     figure, axes = panel_per_group(titles, draw, "images seen", label)
     for axis in axes:
         _frame(table, axis, curves)
     return figure
 
 
-def _of(scale: Scale) -> str:
-    return "ratio of" if scale == "ratio" else "difference in"
+def of_what(scale: Scale, what: str) -> str:
+    """`ratio of fd1k_digits`, `difference in precision`."""
+    return f"ratio of {what}" if scale == "ratio" else f"difference in {what}"
 
 
 def _frame(table: Table, axis: Any, curves: Sequence[EffectCurve]) -> None:
@@ -242,3 +248,5 @@ def frame(axis: Any, scale: Scale, found: Sequence[Interval], band: float) -> No
     axis.set_ylim(low, high)
     if scale == "ratio":
         log_axis(axis)
+        ticks = ratio_ticks(low, high)
+        axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
