@@ -2,7 +2,7 @@
 
 Every number that a run draws is named by
 
-    seed      the run's seed,
+    seed      the run's seed, or that of the stream,
     stream    its purpose: "init", "order", "augment", "timesteps", "rewards", "noise", "dropout", "auxiliary", "eval",
     position  integers such as the optimizer step, the number of a draw, or the id of a sample.
 
@@ -19,6 +19,7 @@ are drawn for the whole global batch and each process takes its rows; so the num
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -52,19 +53,24 @@ class Streams:
 
     Args:
         seed: the run's seed, an integer >= 0.
+        own: stream -> a seed of its own, so that e.g. the noise of two runs is equal and the rest is not; a stream
+            without one, or with None, has the run's.
 
     Raises:
-        ValueError: the seed is negative or not an integer.
+        ValueError: a seed is negative or not an integer.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, own: Mapping[str, int | None] | None = None) -> None:
         check_integer("seed", seed, 0, "use seed=0 for the default run")
         self.seed = seed
+        self._own = {stream: number for stream, number in (own or {}).items() if number is not None}
+        for stream, number in self._own.items():
+            check_integer(f"stream_seeds.{stream}", number, 0, "use null for the run's seed")
         self._generators: dict[torch.device, torch.Generator] = {}
 
     def key(self, stream: str, *position: int) -> int:
         """63-bit key of one position of one stream."""
-        text = "/".join((str(self.seed), stream, *map(str, position)))
+        text = "/".join((str(self._own.get(stream, self.seed)), stream, *map(str, position)))
         return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 
     def generator(self, device: torch.device | str, stream: str, *position: int) -> torch.Generator:

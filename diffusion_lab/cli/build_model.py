@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from omegaconf import DictConfig
 from torch import nn
 
 from diffusion_lab.cli.compute import lay_out
@@ -41,7 +42,7 @@ def build_model(parts: RunParts) -> nn.Module:
     cfg, kind = parts.cfg, parts["model"]
     for path in ("dataset", *kind.parts):
         parts[path]  # before the seed: a constructor may draw random numbers
-    torch.manual_seed(Streams(cfg.seed).key("init"))
+    torch.manual_seed(_streams(cfg).key("init"))
     network = build_network(parts)
     lay_out(network, cfg.get("channels_last"), cfg.precision, on_cpu(cfg.trainer))
     return kind.whole(network, parts)
@@ -49,7 +50,11 @@ def build_model(parts: RunParts) -> nn.Module:
 
 def build_module(parts: RunParts) -> RunModule:
     """The LightningModule on the CPU, without its sampler."""
-    module = parts["model"].module(build_model(parts), parts, Streams(parts.cfg.seed))
+    module = parts["model"].module(build_model(parts), parts, _streams(parts.cfg))
     if parts.cfg.get("compile"):
         module.network.compile()  # in place, which keeps the names of the parameters
     return module
+
+
+def _streams(cfg: DictConfig) -> Streams:
+    return Streams(cfg.seed, cfg.get("stream_seeds"))  # which configurations saved by 0.1.0 lack

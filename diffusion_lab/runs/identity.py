@@ -75,7 +75,12 @@ RECORDING = ("log_every", "snapshot_every", "metrics_every", "checkpoint_every",
 # the key counts only if it has another value. A key with no `_target_` above it is dotted: {"": {"callbacks.new": 1}}.
 # Values are those of a resolved configuration. Entries never change: a default that is changed later makes another run.
 ADDED_LATER: dict[str, dict[str, Any]] = {
-    "": {"auxiliary": None, "order": None, "dataset.order": None},
+    "": {
+        "auxiliary": None,
+        "order": None,
+        "dataset.order": None,
+        "stream_seeds": {"init": None, "timesteps": None, "noise": None, "dropout": None},
+    },
     "diffusion_lab.solvers.Guided": {"interval": None},
 }
 # What was read: the key of the place it was read from.

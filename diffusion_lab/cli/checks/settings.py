@@ -15,7 +15,7 @@ from diffusion_lab.cli.conf_folder import conf_dir, yaml_file
 from diffusion_lab.cli.cost.devices import GPUS
 from diffusion_lab.cli.errors import ConfigError, nearest
 from diffusion_lab.cli.options.defaults import defaults
-from diffusion_lab.intervals import ESTIMANDS, STOPPINGS
+from diffusion_lab.intervals import ESTIMANDS, RACE_ALPHAS, STOPPINGS
 from diffusion_lab.runs.names import CHECKPOINTS
 
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")  # weights, averages and tables are float32 in all of them
@@ -39,6 +39,10 @@ ENDS = {"max_epochs": (-1, None), "max_time": (None,), "limit_train_batches": (N
 ENDS |= {"overfit_batches": (0.0,)}
 SETTINGS = {
     "seed": Setting(int, "use e.g. seed=0", least=0),
+    **{
+        f"stream_seeds.{stream}": Setting(int, "use null for that of the run", least=0, null=True)
+        for stream in ("init", "timesteps", "noise", "dropout")
+    },
     "max_steps": Setting(int, "use 2000", least=0, most=LONGEST),
     "batch_size": Setting(int, "use 64", least=1),
     "images_per_device": Setting(int, "use a divisor of batch_size, or null", least=1, null=True),
@@ -68,6 +72,7 @@ SETTINGS = {
     "question.margin": Setting(float, "use question.margin=1.1", least=1, open=True),
     "question.stopping": Setting(str, "use question.stopping=fixed", among=STOPPINGS),
     "question.seeds": Setting(int, "use null for the number of seeds of the sweep", least=1, null=True),
+    "question.alpha": Setting(float, "use question.alpha=0.05", least=RACE_ALPHAS[0], most=RACE_ALPHAS[1]),
     "threads": Setting(int, "use null for one per core", least=1, null=True),
     "dry_run": Setting(bool, "use dry_run=true"),
     "cost.device": Setting(str, "use cost.device=A100", among=tuple(GPUS)),
@@ -98,7 +103,7 @@ def check_settings(cfg: DictConfig) -> list[ConfigError]:
         if key not in known:
             hint = nearest(str(key), known)
             errors.append(f"{key}: there is no setting {key}{hint}; `diffusion-lab train --help` lists them")
-    for group in ("paths", "cost", "question"):
+    for group in ("paths", "cost", "question", "stream_seeds"):
         for key in cfg[group] if isinstance(cfg.get(group), DictConfig) else ():
             if key not in plain[group]:
                 hint = nearest(str(key), plain[group])
