@@ -1,0 +1,234 @@
+"""What must be paired: the study's values, and what its page says of them (experiments/pairing).
+
+    python -m experiments.pairing_page RUNS    measure the second latents of finished runs that lack them, and write
+                                               pairing/digits.sources.csv
+    python -m experiments.pairing_page         write pairing/sources.svg
+
+y[m, w, o, n, t, l, s] is the logarithm of the Fréchet distance of method m and block s, whose five sources of
+randomness, initial weights, order, noise, timesteps and latents, have one of two seeds each (s and 100 + s). Of two
+methods whose runs share the sources S and have different seeds of all others,
+
+    V(S) = Var(y[i, a] - y[j, b]),  a and b equal in S and different elsewhere,
+
+is the variance over blocks, its mean over all 32 a and all pairs of methods. The intervals of ratios of V are those of
+Student's t for the mean of the jackknife's pseudo-values of their logarithms, leaving one block out.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import math
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from diffusion_lab.files import write_whole
+from diffusion_lab.intervals import Interval, mean_interval
+from diffusion_lab.markup import csv_text
+from diffusion_lab.plotting import line_style, panel_title, panels, style, svg
+from diffusion_lab.reports import Run, read_runs
+from diffusion_lab.runs.lines import read_lines
+from diffusion_lab.runs.names import EVALUATIONS
+from diffusion_lab.verdicts import MARGIN, seeds_needed
+
+FOLDER = Path(__file__).resolve().parent / "pairing"
+VALUES, FIGURE = FOLDER / "digits.sources.csv", FOLDER / "sources.svg"
+METHODS = ("uniform", "logit_normal", "speed")
+SOURCES = {  # name -> key of its seed
+    "init": "stream_seeds.init",
+    "order": "dataset.seed",
+    "noise": "stream_seeds.noise",
+    "timesteps": "stream_seeds.timesteps",
+    "latents": "metrics.seed",
+}
+METRIC, LAST, OTHER = "fd1k_digits", 400, 100  # name, last step, and what is added to a seed for the other one
+COLUMNS = ("method", *SOURCES, "seed", "step", "value", "run")
+ALL = frozenset(SOURCES)
+Shared = frozenset[str]
+
+
+def collect(runs: Path) -> None:
+    """Write the values of all finished runs below a folder."""
+    lines = [line for run in read_runs(runs).runs if run.status == "done" for line in _lines(run)]
+    write_whole(
+        VALUES, csv_text(COLUMNS, sorted(lines, key=lambda line: [str(line[-1]), *map(int, line[5:8])])).encode()
+    )
+
+
+def _lines(run: Run) -> Iterator[list[object]]:
+    """A line for each snapshot, and one for the second latents."""
+    config = run.config
+    own = {"order": config["dataset"]["seed"], **(config.get("stream_seeds") or {})}
+    levels = [int(own[source] not in (None, run.seed)) for source in SOURCES if source != "latents"]
+    name = config["sampler"]["_target_"].rpartition(".")[2].lower()
+    facts = [next(method for method in METHODS if method.replace("_", "") == name), *levels]
+    curve = run.curve(f"metrics/{METRIC}")
+    for step, value in zip(curve.steps, curve.values, strict=True):
+        yield [*facts, 0, run.seed, int(step), float(value), run.name]
+    yield [*facts, 1, run.seed, LAST, second(run), run.name]
+
+
+def second(run: Run) -> float:
+    """The distance of a run's samples from the latents of the other seed, measured now if it never was."""
+    from diffusion_lab.cli.main import main
+
+    path, seed = run.folder / EVALUATIONS, OTHER + (run.seed or 0)
+    for measured in (False, True):
+        for line in reversed(read_lines(path)):
+            if (line["name"], line["protocol"].get("seed")) == (METRIC, seed):
+                return float(line["value"])
+        if not measured and main(["evaluate", f"run={run.folder}", f"metrics.seed={seed}", "metrics.names=[fid]"]):
+            break
+    raise ValueError(f"{run.folder} must have {METRIC} of the latents of seed {seed}; see what evaluate has said")
+
+
+@cache
+def values() -> dict[int, np.ndarray]:
+    """Step -> y (methods, 2, 2, 2, 2, latents, blocks) of the blocks that are whole; before the last step with one set
+    of latents."""
+    found: dict[int, dict[tuple[int, ...], float]] = {}
+    with open(VALUES, newline="", encoding="utf-8") as file:
+        for line in csv.DictReader(file):
+            place = (METHODS.index(line["method"]), *(int(line[source]) for source in SOURCES), int(line["seed"]))
+            found.setdefault(int(line["step"]), {})[place] = math.log(float(line["value"]))
+    return {step: _array(own, 2 if step == LAST else 1) for step, own in sorted(found.items())}
+
+
+def _array(found: dict[tuple[int, ...], float], latents: int) -> np.ndarray:
+    cells = list(itertools.product(range(len(METHODS)), *[range(2)] * 4, range(latents)))
+    seeds = sorted({place[-1] for place in found})
+    whole = [seed for seed in seeds if all((*cell, seed) in found for cell in cells)]
+    shape = (len(METHODS), 2, 2, 2, 2, latents, len(whole))
+    return np.array([found[*cell, seed] for cell in cells for seed in whole]).reshape(shape)
+
+
+def variance(y: np.ndarray, shared: Shared) -> float:
+    """V(S) of (methods, 2, 2, 2, 2, 2, blocks)."""
+    axes = tuple(1 + i for i, source in enumerate(SOURCES) if source not in shared)
+    other = np.flip(y, axes)
+    pairs = itertools.combinations(range(len(y)), 2)
+    return float(np.mean([(y[i] - other[j]).var(-1, ddof=1).mean() for i, j in pairs]))
+
+
+def ratio(y: np.ndarray, one: Shared, base: Shared) -> Interval:
+    """Of the logarithm of V(one) / V(base), with the jackknife's interval."""
+    return _jackknife(y, lambda part: math.log(variance(part, one) / variance(part, base)))
+
+
+def additive(y: np.ndarray) -> Interval:
+    """What the sources remove from V one by one, as a share of what they remove together."""
+
+    def share(part: np.ndarray) -> float:
+        none = variance(part, frozenset())
+        return sum(none - variance(part, frozenset([one])) for one in SOURCES) / (none - variance(part, ALL))
+
+    return _jackknife(y, share)
+
+
+def _jackknife(y: np.ndarray, of: Callable[[np.ndarray], float]) -> Interval:
+    blocks = y.shape[-1]
+    whole = of(y)
+    parts = [of(np.delete(y, k, -1)) for k in range(blocks)]
+    return mean_interval([blocks * whole - (blocks - 1) * part for part in parts])._replace(mean=whole)
+
+
+def table() -> str:
+    """Of each source: the variance with it alone shared over that with none, with all but it over that with all."""
+    y = values()[LAST]
+    lines = ["| shared | deviation | seeds for 1.1 | of none | interval |", "| --- | ---: | ---: | ---: | ---: |"]
+    kinds: list[tuple[str, Shared]] = [("nothing", frozenset())]
+    kinds += [(f"{source} alone", frozenset([source])) for source in SOURCES]
+    kinds += [(f"all but {source}", ALL - {source}) for source in SOURCES]
+    for name, shared in [*kinds, ("all", ALL)]:
+        deviation = math.sqrt(variance(y, shared))
+        found = ratio(y, shared, frozenset()) if shared else None
+        cells = (_times(found.mean), _ends(found)) if found else ("1", "")
+        lines.append(
+            f"| {name} | {deviation:.3f} | {seeds_needed(deviation, math.log(MARGIN), 2)} | {' | '.join(cells)} |"
+        )
+    return "\n".join(lines)
+
+
+def patterns() -> str:
+    """The deviation of a difference for all 32 sets of shared sources."""
+    y = values()[LAST]
+    lines = [f"| {' | '.join(SOURCES)} | deviation |", f"| {' | '.join(['---'] * len(SOURCES))} | ---: |"]
+    every = [frozenset(one) for n in range(len(SOURCES) + 1) for one in itertools.combinations(SOURCES, n)]
+    for shared in every:
+        marks = ["shared" if source in shared else "" for source in SOURCES]
+        lines.append(f"| {' | '.join(marks)} | {math.sqrt(variance(y, shared)):.3f} |")
+    return "\n".join(lines)
+
+
+def course() -> str:
+    """Over training: the variance with all sources of the training shared over that with none of them; the latents are
+    shared in both."""
+    lines = ["| step | deviation, shared | not shared | ratio of variances | interval |", "| ---: " * 5 + "|"]
+    for step, found in _course().items():
+        y = values()[step][..., :1, :]
+        both = (math.sqrt(variance(y, shared)) for shared in (ALL, frozenset(["latents"])))
+        lines.append(f"| {step} | {' | '.join(f'{one:.3f}' for one in both)} | {_times(found.mean)} | {_ends(found)} |")
+    return "\n".join(lines)
+
+
+def _course() -> dict[int, Interval]:
+    return {step: ratio(y[..., :1, :], ALL, frozenset(["latents"])) for step, y in values().items()}
+
+
+def figure() -> Figure:
+    """Each source alone, all but each, and the course."""
+    y = values()[LAST]
+    drawn, axes = panels(3, 1, 3.2)
+    sides = [
+        (axes[0], "shared alone, of none", [ratio(y, frozenset([one]), frozenset()) for one in SOURCES]),
+        (axes[1], "all shared but it, of all", [ratio(y, ALL - {one}, ALL) for one in SOURCES]),
+    ]
+    for axis, title, found in sides:
+        for place, one in enumerate(found):
+            _point(axis, place, one, line_style(place).color)
+        axis.set_xticks(range(len(SOURCES)), list(SOURCES), rotation=30, ha="right")
+        panel_title(axis, title, "black", 3)
+    for step, one in _course().items():
+        _point(axes[2], step, one, line_style(0).color)
+    axes[2].set_xlabel("optimizer steps")
+    panel_title(axes[2], "training shared, of not", "black", 3)
+    for axis in axes:
+        axis.axhline(1, color="gray", linewidth=0.8)
+        axis.set_yscale("log")
+    axes[0].set_ylabel("variance of a difference, ratio")
+    return drawn
+
+
+def _point(axis: object, at: float, found: Interval, color: str) -> None:
+    ends = [end for end in (found.low, found.high) if end is not None]
+    axis.plot([at] * len(ends), np.exp(ends), color=color, linewidth=1.5)  # type: ignore[attr-defined]
+    axis.plot(at, math.exp(found.mean), "o", color=color)  # type: ignore[attr-defined]
+
+
+def _times(logarithm: float) -> str:
+    return f"{math.exp(logarithm):.2f}"
+
+
+def _ends(found: Interval) -> str:
+    return "" if found.low is None or found.high is None else f"[{_times(found.low)}, {_times(found.high)}]"
+
+
+PARTS = {"table": table, "patterns": patterns, "course": course}
+
+
+def main(words: list[str]) -> int:
+    if words:
+        collect(Path(words[0]))
+    else:
+        with style():
+            write_whole(FIGURE, svg(figure()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
