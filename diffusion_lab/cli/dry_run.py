@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 from omegaconf import DictConfig
 from rich.table import Table
 
-from diffusion_lab.cli.config import group_hash
 from diffusion_lab.cli.cost.cost import Cost, cost_of
 from diffusion_lab.cli.cost.counts import rows_per_pass
 from diffusion_lab.cli.cost.devices import GPUS
 from diffusion_lab.cli.processes import world_size
 from diffusion_lab.cli.question import question_of, words
-from diffusion_lab.cli.validate import missing_here
+from diffusion_lab.cli.validate import missing_here, seedless
 from diffusion_lab.printable import make_console
 from diffusion_lab.progress import duration, waiting
 
@@ -26,7 +25,7 @@ BUDGET_S = 10.0  # for measurements, over all methods of a sweep
 
 
 def dry_run(cfgs: list[DictConfig], folders: list[Path]) -> None:
-    """Print the cost of one run or of a sweep, whose jobs that differ only in the seed are measured once."""
+    """Print the cost of one run or of a sweep, whose jobs that differ in seeds alone are measured once."""
     costs, missing = costs_of(cfgs)
     console = make_console()
     if len(cfgs) > 1:
@@ -43,7 +42,7 @@ def dry_run(cfgs: list[DictConfig], folders: list[Path]) -> None:
 
 def costs_of(cfgs: list[DictConfig]) -> tuple[list[Cost], list[str]]:
     """The cost of each job, and what this machine lacks for them."""
-    groups = [group_hash(cfg) for cfg in cfgs]
+    groups = [seedless(cfg) for cfg in cfgs]
     distinct = {group: cfg for group, cfg in zip(groups, cfgs, strict=True)}
     missing = {group: list(map(str, missing_here(cfg))) for group, cfg in distinct.items()}
     budget = BUDGET_S / len(distinct)

@@ -64,7 +64,7 @@ def examine(
         No errors if it may run. No parts if an earlier check failed or the configuration is in `passed`.
     """
     errors = check_settings(cfg)
-    if passed and not errors and _seedless(cfg) in passed:
+    if passed and not errors and seedless(cfg) in passed:
         return check_folder(cfg), None
     try:
         trust = trust_of(cfg, config_dirs or [])
@@ -83,7 +83,7 @@ def examine(
     if cfg.dry_run:
         errors = [error for error in errors if not isinstance(error, MissingHere)]
     if passed is not None and not errors:
-        passed.add(_seedless(cfg))
+        passed.add(seedless(cfg))
     return _once(errors + check_folder(cfg)), parts
 
 
@@ -171,9 +171,15 @@ def check_command(cfg: DictConfig, config_dirs: list[str]) -> list[ConfigError]:
     return check_nodes(cfg, trust, only=own)
 
 
-def _seedless(cfg: DictConfig) -> str:
+def seedless(cfg: DictConfig) -> str:
+    """The configuration without its seeds and paths: jobs for which it is equal are checked and timed once. The seed of
+    the data counts unless it is one."""
     content = cast(dict[str, Any], OmegaConf.to_container(cfg))
-    return repr({key: value for key, value in content.items() if key not in ("seed", "paths")})
+    data = content.get("dataset")
+    order = data.get("seed") if isinstance(data, dict) else None
+    if order == "${seed}" or (type(order) is int and order >= 0):
+        del content["dataset"]["seed"]
+    return repr({key: value for key, value in content.items() if key not in ("seed", "stream_seeds", "paths", "hydra")})
 
 
 def _once(errors: list[ConfigError]) -> list[ConfigError]:

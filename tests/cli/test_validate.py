@@ -479,10 +479,14 @@ def test_another_seed_of_a_faultless_configuration_is_not_built_again(composed, 
     real = parts.check_parts
     monkeypatch.setattr(parts, "check_parts", lambda *args: built.append(args) or real(*args))
     assert check(composed("seed=0"), None, passed) == [] and len(passed) == 1
-    assert check(composed("seed=1"), None, passed) == []
+    others = (["seed=1"], ["stream_seeds.noise=7"], ["dataset.seed=7", "stream_seeds.init=7"])
+    assert [check(composed(*words), None, passed) for words in others] == [[], [], []]
     assert len(built) == 1
+    assert "stream_seeds.noise=-1" in str(check(composed("stream_seeds.noise=-1"), None, passed)[0])
+    assert "seed=-1" in str(check(composed("dataset.seed=-1"), None, passed)[0])
+    built.clear()
     assert check(composed("seed=1", "batch_size=32"), None, passed) == []
-    assert len(built) == 2
+    assert len(built) == 1
     # What no group of the report depends on is looked at too.
     assert "logger" in str(check(composed("seed=1", "+logger.jsonl.wrong=1"), None, passed))
     assert "seed=-1" in str(check(composed("seed=-1"), None, passed)[0])
