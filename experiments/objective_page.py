@@ -2,11 +2,11 @@
 
 y[o, d, s] is the logarithm of the Fréchet distance of objective o, division d of it between draws and weights, and seed
 s, at one batch size; M[o, d] the second moment of a row's gradient, which o and d have with the gradients measured once
-(`objective/split.py`).
+(`objective/split.py`). The v-objective is uniform, so its `p` is its `w`: that cell is not trained, and NaN here.
 
     slope     of y on ln M within objectives, by least squares for each seed; Student's interval of the seeds' mean
-    shares    of the sum of squares of the 20 cells' means over seeds: between objectives, and between the divisions
-              of one objective; and what the seeds' noise adds to the latter, 15 times the variance of a cell's mean
+    shares    of the sum of squares of the 19 cells' means over seeds: between objectives (4 degrees of freedom), and
+              between the divisions of one objective (14), each less the variance of a cell's mean for each degree
 """
 
 from __future__ import annotations
@@ -32,15 +32,17 @@ from experiments.objective.split import OBJECTIVES, SPLITS, Split
 FOLDER = Path(__file__).resolve().parent / "objective"
 METRIC = "fd2k_digits"
 BATCHES = (16, 64, 256)
+SAME = ("v", "p")  # is ("v", "w")
 LEVEL = 1 - 0.05 / len(BATCHES)  # Bonferroni: one slope for each batch size
 TIMESTEPS = 1000
 
 
 class Shares(NamedTuple):
-    """Of the sum of squares of the cells' means: between objectives, between divisions of one, and noise in these."""
+    """Of the sum of squares of the cells' means without noise: between objectives, and its interval over seeds; and of
+    that sum with noise, the noise."""
 
     objectives: float
-    divisions: float
+    interval: Interval
     noise: float
 
 
@@ -59,6 +61,7 @@ def values(batch: int) -> np.ndarray:
                 raise ValueError(f"row={line['row']} must name objective and split; gather all cells together")
             if line["metric"] == METRIC:
                 cells.setdefault((found[1], found[2]), {})[int(line["seed"])] = math.log(float(line["value"]))
+    cells[SAME] = dict.fromkeys(cells.get(("v", "w"), {}), math.nan)
     if missing := {(one, split) for one in OBJECTIVES for split in SPLITS} - cells.keys():
         raise ValueError(f"digits_{batch}.per_seed.csv must have all cells, and has none of {sorted(missing)}")
     seeds = sorted(set.intersection(*(set(own) for own in cells.values())))
@@ -72,46 +75,78 @@ def second_moments() -> np.ndarray:
     measured = (list(cfg.timesteps), list(cfg.gradients))
     found = [[Split(cosine(TIMESTEPS), one, split, *measured).second_moment for split in SPLITS] for one in OBJECTIVES]
     logs = np.log(found)
+    logs[OBJECTIVES.index(SAME[0]), SPLITS.index(SAME[1])] = math.nan
     return logs - logs[:, :1]
 
 
-def slope(batch: int) -> Interval:
-    """Of y on ln M within objectives; its interval holds for all batch sizes together."""
-    return mean_interval(slopes(values(batch), second_moments()).tolist(), LEVEL)
+def slope(batch: int, without: str = "") -> Interval:
+    """Of y on ln M within objectives, also without a division; its interval holds for all batch sizes together."""
+    return mean_interval(_slopes(batch, without).tolist(), LEVEL)
+
+
+def fall() -> Interval:
+    """Of the slope from the smallest to the largest batch, at 95 %, over their common seeds."""
+    return mean_interval((_slopes(BATCHES[0]) - _slopes(BATCHES[-1])).tolist())
+
+
+def _slopes(batch: int, without: str = "") -> np.ndarray:
+    kept = [k for k, split in enumerate(SPLITS) if split != without]
+    return slopes(values(batch)[:, kept], second_moments()[:, kept])
 
 
 def slopes(y: np.ndarray, moments: np.ndarray) -> np.ndarray:
     """One for each seed: (objectives, divisions, seeds), (objectives, divisions) -> (seeds,)."""
-    x = moments - moments.mean(1, keepdims=True)
-    return np.einsum("od,ods->s", x, y) / (x**2).sum()
+    x = moments - np.nanmean(moments, 1, keepdims=True)
+    return np.nansum(x[:, :, None] * y, (0, 1)) / np.nansum(x**2)
 
 
 def shares(y: np.ndarray) -> Shares:
-    """Of (objectives, divisions, seeds); effects of a seed that all cells share are no noise."""
-    mean, (objectives, divisions, seeds) = y.mean(2), y.shape
-    between = divisions * ((mean.mean(1) - mean.mean()) ** 2).sum()
-    within = ((mean - mean.mean(1, keepdims=True)) ** 2).sum()
-    left = y - mean[:, :, None] - y.mean((0, 1)) + y.mean()
-    variance = (left**2).sum() / ((objectives * divisions - 1) * (seeds - 1)) / seeds
-    return Shares(*(np.array([between, within, objectives * (divisions - 1) * variance]) / (between + within)))
+    """Of (objectives, divisions, seeds), with the jackknife's interval over seeds."""
+
+    def part(of: np.ndarray) -> tuple[float, float]:
+        mean, there, seeds = of.mean(2), ~np.isnan(of[:, :, 0]), of.shape[2]
+        counts = there.sum(1)
+        own = np.nanmean(mean, 1)
+        between = float((counts * (own - np.nanmean(mean)) ** 2).sum())
+        within = float(np.nansum((mean - own[:, None]) ** 2))
+        left = of - mean[:, :, None] - np.nanmean(of, (0, 1)) + np.nanmean(of)  # what all cells share is no noise
+        noise = float(np.nansum(left**2)) / ((counts.sum() - 1) * (seeds - 1)) / seeds
+        degrees = len(counts) - 1, counts.sum() - len(counts)
+        clean = [max(size - degree * noise, 0) for size, degree in zip((between, within), degrees, strict=True)]
+        return clean[0] / (sum(clean) or 1), sum(degrees) * noise / (between + within)
+
+    whole, noise = part(y)
+    n = y.shape[2]
+    parts = [n * whole - (n - 1) * part(np.delete(y, k, 2))[0] for k in range(n)]
+    return Shares(whole, mean_interval(parts), noise)
 
 
 def verdicts(batch: int) -> list[list[Verdict | None]]:
     """Of each objective its divisions, decided together against all in the weights."""
-    return [judge([dict(enumerate(np.exp(row))) for row in own], "ratio", rising=False) for own in values(batch)]
+    found = []
+    for own in values(batch):
+        there = [k for k, row in enumerate(own) if not np.isnan(row).any()]
+        judged = judge([dict(enumerate(np.exp(own[k]))) for k in there], "ratio", rising=False)
+        found.append([judged[there.index(k)] if k in there else None for k in range(len(SPLITS))])
+    return found
 
 
 def summary() -> str:
     """The table of slopes and shares."""
     lines = [
-        "| images of a batch | seeds | between objectives | between divisions | of that, seeds | slope | interval |"
+        "| images of a batch | seeds | between objectives | interval | noise | slope | interval | without `inverted` |"
     ]
-    lines.append("| ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+    lines.append("| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     for batch in BATCHES:
-        part, found = shares(values(batch)), slope(batch)
-        cells = [f"{100 * one:.0f} %" for one in part]
-        lines.append(f"| {batch} | {found.n} | {' | '.join(cells)} | {found.mean:+.3f} | {_ends(found)} |")
-    return "\n".join(lines)
+        part, found, without = shares(values(batch)), slope(batch), slope(batch, "inverted")
+        ends = (part.interval.low, part.interval.high)
+        between = "" if None in ends else f"[{', '.join(f'{100 * min(max(end or 0, 0), 1):.0f}' for end in ends)}]"
+        lines.append(
+            f"| {batch} | {found.n} | {100 * part.objectives:.0f} % | {between} | {100 * part.noise:.0f} % | "
+            f"{found.mean:+.3f} | {_ends(found)} | {without.mean:+.3f} {_ends(without)} |"
+        )
+    one = fall()
+    return "\n".join(lines) + f"\n\nFrom {BATCHES[0]} to {BATCHES[-1]} the slope falls by {one.mean:.3f} {_ends(one)}."
 
 
 def ratios(batch: str) -> str:
@@ -135,7 +170,7 @@ def figure() -> Figure:
         for index, name in enumerate(OBJECTIVES):
             color = line_style(index).color
             axis.plot(np.exp(x[index, 1:]), np.exp(y[index, 1:] - y[index, 0]), "o", color=color, label=name)
-        ends = np.array([x.min(), x.max()])
+        ends = np.array([np.nanmin(x), np.nanmax(x)])
         axis.plot(np.exp(ends), np.exp(found.mean * ends), color="black", linewidth=1)
         axis.axhline(1, color="gray", linewidth=0.8)
         axis.set_xscale("log")

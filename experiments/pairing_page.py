@@ -89,20 +89,26 @@ def second(run: Run) -> float:
 
 @cache
 def values() -> dict[int, np.ndarray]:
-    """Step -> y (methods, 2, 2, 2, 2, latents, blocks) of the blocks that are whole; before the last step with one set
-    of latents."""
+    """Step -> y (methods, 2, 2, 2, 2, latents, blocks); before the last step with one set of latents.
+
+    Raises:
+        ValueError: a block lacks a value.
+    """
     found: dict[int, dict[tuple[int, ...], float]] = {}
     with open(VALUES, newline="", encoding="utf-8") as file:
         for line in csv.DictReader(file):
             place = (METHODS.index(line["method"]), *(int(line[source]) for source in SOURCES), int(line["seed"]))
             found.setdefault(int(line["step"]), {})[place] = math.log(float(line["value"]))
-    return {step: _array(own, 2 if step == LAST else 1) for step, own in sorted(found.items())}
+    blocks = {place[-1] for place in found[LAST]}
+    if {len(own) for own in found.values()} - {len(METHODS) * 2**n * len(blocks) for n in (4, 5)}:
+        raise ValueError(
+            f"{VALUES} must have all values of blocks {sorted(blocks)}; train what is missing, and collect"
+        )
+    return {step: _array(own, 2 if step == LAST else 1, sorted(blocks)) for step, own in sorted(found.items())}
 
 
-def _array(found: dict[tuple[int, ...], float], latents: int) -> np.ndarray:
+def _array(found: dict[tuple[int, ...], float], latents: int, whole: list[int]) -> np.ndarray:
     cells = list(itertools.product(range(len(METHODS)), *[range(2)] * 4, range(latents)))
-    seeds = sorted({place[-1] for place in found})
-    whole = [seed for seed in seeds if all((*cell, seed) in found for cell in cells)]
     shape = (len(METHODS), 2, 2, 2, 2, latents, len(whole))
     return np.array([found[*cell, seed] for cell in cells for seed in whole]).reshape(shape)
 
@@ -176,6 +182,29 @@ def course() -> str:
     return "\n".join(lines)
 
 
+def predictions() -> str:
+    """The number of each prediction of the page, with its interval and what it is compared with."""
+    y, first, none = values()[LAST], values()[min(values())], frozenset[str]()
+    one = {source: frozenset([source]) for source in SOURCES}
+
+    def gained(of: np.ndarray) -> float:
+        return math.log(variance(of, ALL) / variance(of, one["latents"]))
+
+    both = np.concatenate([y[..., :1, :], first], 5)  # the jackknife leaves out a block of both
+    kinds = [
+        ("1", "V(all) / V(nothing)", ratio(y, ALL, none), "below 1"),
+        ("2", "V(latents) / V(init)", ratio(y, one["latents"], one["init"]), "below 1"),
+        ("3", "V(init) / V(noise)", ratio(y, one["init"], one["noise"]), "below 1"),
+        ("4", "V(timesteps) / V(nothing)", ratio(y, one["timesteps"], none), "above 0.75"),
+        ("5", "of the gains", _jackknife(both, lambda z: gained(z[..., :1, :]) - gained(z[..., 1:, :])), "above 1"),
+    ]
+    lines = ["| | what | value | interval | predicted |", "| --- | --- | ---: | ---: | --- |"]
+    lines += [f"| {k} | {what} | {_times(found.mean)} | {_ends(found)} | {said} |" for k, what, found, said in kinds]
+    share = additive(y)
+    ends = "" if share.low is None or share.high is None else f"[{share.low:.2f}, {share.high:.2f}]"
+    return "\n".join([*lines, f"| 6 | share removed one by one | {share.mean:.2f} | {ends} | above 0.5 |"])
+
+
 def _course() -> dict[int, Interval]:
     return {step: ratio(y[..., :1, :], ALL, frozenset(["latents"])) for step, y in values().items()}
 
@@ -218,7 +247,7 @@ def _ends(found: Interval) -> str:
     return "" if found.low is None or found.high is None else f"[{_times(found.low)}, {_times(found.high)}]"
 
 
-PARTS = {"table": table, "patterns": patterns, "course": course}
+PARTS = {"predictions": predictions, "table": table, "patterns": patterns, "course": course}
 
 
 def main(words: list[str]) -> int:

@@ -14,8 +14,8 @@ from tests.harness import Child
 
 STUDIES = {
     "pairing": (48, "pairing_digits"),
-    "small_batches": (25, "small_batches_digits"),
-    "mixed": (125, "mixed_digits"),
+    "small_batches": (30, "small_batches_digits"),
+    "mixed": (185, "mixed_digits"),
 }
 
 
@@ -42,5 +42,5 @@ def test_all_jobs_of_its_commands_may_run(study: str, tmp_path: Path) -> None:
                 raise SystemExit(f"{line} must be accepted")
 
     child = Child(work, tmp_path / "log")
-    assert child.wait() == 0, child.log.read_text()
+    assert child.wait(500) == 0, child.log.read_text()
     assert f"{jobs} jobs" in child.log.read_text()

@@ -62,7 +62,6 @@ def test_tables_and_figure_of_whole_blocks(tmp_path: Path, monkeypatch: pytest.M
             for step in (100, 400) if levels[-1] == 0 else (400,):
                 name = pairing_page.METHODS[method]
                 writer.writerow([name, *levels, block, step, math.exp(value * step / 400), "run"])
-        writer.writerow(["speed", 0, 0, 0, 0, 0, 8, 400, 1.0, "run"])  # of a block that is not whole
     monkeypatch.setattr(pairing_page, "VALUES", path)
     pairing_page.values.cache_clear()
     try:
@@ -72,6 +71,15 @@ def test_tables_and_figure_of_whole_blocks(tmp_path: Path, monkeypatch: pytest.M
         assert f"{math.sqrt(variance(y, ALL)):.3f}" in row
         assert pairing_page.patterns().count("\n") == 33 and pairing_page.course().count("\n") == 3
         assert len(pairing_page.figure().axes) == 3
+        lines = pairing_page.predictions().split("\n")
+        assert [line.split(" | ")[0] for line in lines[2:]] == [f"| {k}" for k in range(1, 7)]
+        # y at step 100 is a quarter of that at 400, so the gains are equal: V is a sixteenth of each
+        assert "| 5 | of the gains | 1.00 | [1.00, 1.00] |" in lines[6]
+        with open(path, "a", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerow(["speed", 0, 0, 0, 0, 0, 8, 400, 1.0, "run"])  # of a block that is not whole
+        pairing_page.values.cache_clear()
+        with pytest.raises(ValueError, match=r"must have all values of blocks \[0, 1, 2, 3, 4, 5, 6, 7, 8\]"):
+            pairing_page.values()
     finally:
         pairing_page.values.cache_clear()
 

@@ -1,0 +1,48 @@
+"""The study of small batches: its ratios on values whose slopes are known."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+
+import pytest
+
+from experiments import small_batches_page
+from experiments.small_batches_page import RATIOS, UNMIXED, ratio, tables
+
+
+def write(path: Path, values: dict[str, float]) -> None:
+    """A file of two seeds, the second with twice the distances; rows are named as in the study."""
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["row", "run", "seed", "metric", "step", "value", "protocol"])
+        for row, value in values.items():
+            for seed in (0, 1, 2):
+                writer.writerow([row, f"run-{seed}", seed, "fd2k_digits", 400, value * 2**seed, ""])
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """ln of stratified / uniform: 0.1 - 0.02 log2(batch/64) at the batches, 0.1 + 0.05 log2(steps/400) at the steps."""
+    others = {"uniform": 3.0, "equal_loss_slots": 2.0, UNMIXED: 2.5, "logit_normal": 3.0, "infonoise": 4.0}
+    for batch in (4, 8, 16, 32, 64, 128):
+        own = 3 * math.exp(0.1 - 0.02 * math.log2(batch / 64))
+        write(tmp_path / f"digits_{batch}.per_seed.csv", others | {"stratified": own})
+    for steps in (200, 800, 1600):
+        own = 3 * math.exp(0.1 + 0.05 * math.log2(steps / 400))
+        write(tmp_path / f"steps_{steps}.per_seed.csv", others | {"stratified": own})
+    monkeypatch.setattr(small_batches_page, "FOLDER", tmp_path)
+    return tmp_path
+
+
+def test_slopes_of_the_batch_and_of_the_steps_and_their_sum(folder: Path) -> None:
+    batches, steps = tables()
+    assert [*batches] == [4, 8, 16, 32, 64, 128] and {*steps} == {200, 400, 800, 1600}
+    found = ratio("stratified", "uniform", batches, steps)
+    assert found.mean.mean == pytest.approx(0.1 + 0.02 * 1.5) and found.mean.n == 3
+    assert found.slope.mean == pytest.approx(-0.02) and found.control.mean == pytest.approx(0.05)
+    assert found.excess.mean == pytest.approx(0.03)
+    assert ratio("equal_loss_slots", UNMIXED, batches, steps).mean.mean == pytest.approx(math.log(0.8))
+    text = small_batches_page.table().split("\n")
+    assert len(text) == 2 + len(RATIOS) and "| 1.14 " in text[2] and "| 1.03 " in text[2]
