@@ -64,14 +64,15 @@ def check_folder(field: Field, metric: str) -> None:
     another metric than `metric`, the name of its values."""
     question = read_question(field.folder) or {}
     cure = "repeat its command, or give name=NEW for a race of its own"
-    if (field.folder / PAGE).exists() and question.get("seeds") != len(field.seeds):
+    begun = question.get("stopping") == "race"
+    if begun and question.get("seeds") != len(field.seeds):
         raise ConfigError(
             f"seed={','.join(map(str, field.seeds))} must be the {question.get('seeds')} seeds with which the race in "
             f"{field.folder} began, because its error is bounded for a number that was fixed before; {cure}"
         )
-    if (field.folder / PAGE).exists() and (began := question.get("alpha", ALPHA)) != field.alpha:
+    if begun and (began := question.get("alpha", ALPHA)) != field.alpha:
         raise ConfigError(
-            f"alpha={field.alpha:g} must be {began}, with which the race in {field.folder} began, because its error is "
+            f"alpha={field.alpha} must be {began}, with which the race in {field.folder} began, because its error is "
             f"fixed before its values are seen; {cure}"
         )
     asked = question.get("metric")

@@ -86,7 +86,7 @@ class RaceSweeper(Sweeper):
         left, count = list(range(len(rows))), FIRST
         while True:
             block = [(row, seed) for seed in seeds[:count] for row in left if (row, seed) not in returned]
-            own = [f"question.seeds={len(seeds)}", "question.stopping=race", f"question.alpha={self.alpha:g}"]
+            own = [f"question.seeds={len(seeds)}", "question.stopping=race", f"question.alpha={self.alpha}"]
             words = [[*rows[row], f"seed={seed}", *own] for row, seed in block]
             ended = self.launcher.launch(words, initial_job_idx=len(returned))
             returned |= zip(block, ended, strict=True)

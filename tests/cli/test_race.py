@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from omegaconf import OmegaConf
 
 from diffusion_lab import racing
 from diffusion_lab.cli.commands.race import translated
@@ -177,7 +178,8 @@ def test_a_folder_keeps_the_seeds_the_error_and_the_metric_of_its_race(tmp_path:
     check_folder(field, "fd1k_digits")  # no race
     with pytest.raises(ConfigError, match="question.metric=kid1k_digits must be fd1k_digits"):
         check_folder(field, "kid1k_digits")
-    (tmp_path / "race.md").write_text("")
+    other = {"metric": "fd1k_digits", "seeds": 3, "stopping": "race"}  # also before its first block has ended
+    (tmp_path / "sweep.json").write_text(json.dumps({"jobs": [], "question": other}))
     with pytest.raises(ConfigError, match="seed=0,1,2,3 must be the 3 seeds with which the race in .* began"):
         check_folder(field, "fd1k_digits")
     question = {"metric": "fd1k_digits", "seeds": 4, "stopping": "race"}
@@ -186,6 +188,26 @@ def test_a_folder_keeps_the_seeds_the_error_and_the_metric_of_its_race(tmp_path:
         check_folder(field, "fd1k_digits")
         with pytest.raises(ConfigError, match=r"alpha=0.1 must be 0.05, with which the race in .* began"):
             check_folder(field._replace(alpha=0.1), "fd1k_digits")
+
+
+def test_the_error_is_recorded_to_its_last_digit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the same command would be refused when it goes on."""
+    words = list[str]()
+
+    class Launcher:
+        def launch(self, jobs: list[list[str]], initial_job_idx: int) -> list[object]:
+            words.extend(jobs[0])
+            raise InterruptedError
+
+    sweeper = RaceSweeper(alpha=1 / 30)
+    sweeper.launcher, sweeper.config = Launcher(), OmegaConf.create({"hydra": {"sweep": {"dir": "runs/race"}}})
+    jobs = [[f"sampler={a}", f"seed={n}"] for a in "ab" for n in (0, 1)]
+    monkeypatch.setattr(sweeper, "_jobs", lambda arguments: jobs)
+    monkeypatch.setattr(sweeper, "_check_question", lambda field: None)
+    with pytest.raises(InterruptedError):
+        sweeper.sweep([])
+    (alpha,) = [float(word.partition("=")[2]) for word in words if word.startswith("question.alpha=")]
+    assert alpha == 1 / 30
 
 
 def test_a_race_by_a_loss_is_refused(tmp_path: Path) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 import torch
 from omegaconf import DictConfig
 
+from diffusion_lab import streams
 from diffusion_lab.cli.build_model import build_module
+from diffusion_lab.cli.checks.settings import SETTINGS
+from diffusion_lab.cli.conf_folder import conf_dir, yaml_file
 from diffusion_lab.cli.config import config_hash
 from diffusion_lab.cli.main import main
 from diffusion_lab.cli.run_parts import RunParts
+from diffusion_lab.runs.identity import ADDED_LATER
 from diffusion_lab.streams import Streams
 from tests.harness import configuration
 
@@ -60,6 +65,13 @@ def test_only_a_seed_of_its_own_makes_another_run(tmp_path: Path) -> None:
     del plain.stream_seeds  # as a run of 0.1.0 has been saved
     assert config_hash(plain) == config_hash(same)
     assert drawn(plain)["noise"] == Streams(0).normal((8,), "noise", 3).tolist()
+
+
+def test_the_three_places_that_name_the_streams_agree() -> None:
+    shipped = yaml_file(conf_dir() / "train.yaml")["stream_seeds"]
+    checked = {key.partition(".")[2] for key in SETTINGS if key.startswith("stream_seeds.")}
+    assert shipped == ADDED_LATER[""]["stream_seeds"] and checked == shipped.keys()
+    assert shipped.keys() <= set(re.findall(r'"(\w+)"', streams.__doc__ or ""))
 
 
 @pytest.mark.parametrize(
