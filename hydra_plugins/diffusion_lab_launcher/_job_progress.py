@@ -38,6 +38,13 @@ def steps_of(job: Job) -> int:
     return max(1, int(job.config.get("max_steps") or 1))
 
 
+def steps_left(job: Job) -> int:
+    """The steps that a job which does not run has still to train: max_steps without those that an earlier start has
+    told, unless it begins again."""
+    told = 0 if job.config.get("anew") else job_progress(job, 0.0).step
+    return max(0, steps_of(job) - told)
+
+
 def metric_text(line: dict[str, Any]) -> str:
     """ "fd1k_digits 0.5151": a line of evaluations.jsonl."""
     value = line.get("value")
@@ -45,13 +52,17 @@ def metric_text(line: dict[str, Any]) -> str:
 
 
 def sweep_rest(
-    running: Sequence[tuple[float, JobProgress]], waiting: Sequence[int], ended: Sequence[tuple[float, int]], slots: int
+    running: Sequence[tuple[float, float | None, int]],
+    waiting: Sequence[int],
+    ended: Sequence[tuple[float, int]],
+    slots: int,
 ) -> float | None:
     """Seconds until the last job ends, if each job that waits starts in the slot that is free first and takes as long
-    per step as those that have ended, or else as those that run.
+    per step as those that have ended, or else as those that run. All steps are those that this sweep trains: what an
+    earlier start has trained takes no time.
 
     Args:
-        running: seconds since the start and standing, of each running job.
+        running: seconds since the start, seconds that it still takes (None: not known), and steps, of each running job.
         waiting: steps of each job that waits, in their order.
         ended: seconds and steps of each job that this sweep trained.
         slots: jobs at a time, also at a moment when fewer run because one has just ended.
@@ -59,12 +70,12 @@ def sweep_rest(
     Returns:
         None as long as neither a job has ended nor a running one has told its own rest.
     """
-    known = [(passed + at.rest, at.steps) for passed, at in running if at.rest is not None]
+    known = [(passed + rest, steps) for passed, rest, steps in running if rest is not None]
     seconds, steps = (sum(column) for column in zip(*(ended or known), strict=True)) if ended or known else (0.0, 0)
     if not steps:
         return None
     per_step = seconds / steps
-    rests = [max(0.0, per_step * at.steps - passed) if at.rest is None else at.rest for passed, at in running]
+    rests = [max(0.0, per_step * steps - passed) if rest is None else rest for passed, rest, steps in running]
     free = [*rests, *[0.0] * (slots - len(rests))]  # when each slot is free
     heapq.heapify(free)
     for job in waiting:

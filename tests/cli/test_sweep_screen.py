@@ -36,7 +36,7 @@ def test_jobs_that_their_words_do_not_distinguish_have_their_names() -> None:
 def test_the_rest_of_a_sweep_is_that_of_its_slots() -> None:
     """Two jobs of 100 steps took 50 s each; of two that run one has 10 s left, the other is 20 s old and silent; three
     wait, the last of them twice as long. The slots are free after 10 and 30, 60 and 30, 60 and 80, 160 and 80 s."""
-    running = [(40.0, JobProgress(80, 100, 10.0, "")), (20.0, JobProgress(0, 100, None, ""))]
+    running = [(40.0, 10.0, 100), (20.0, None, 100)]
     assert sweep_rest(running, [100, 100, 200], [(50.0, 100), (50.0, 100)], 2) == pytest.approx(160.0)
 
 
@@ -45,7 +45,7 @@ def test_the_rest_counts_the_slots_and_not_the_jobs_that_run_at_the_moment_one_e
     the 16 - k - 1 that wait, from now on in one slot and from 5 s on in the other."""
     for ended in range(1, 16):
         waiting = 16 - ended - 1
-        rest = sweep_rest([(5.0, JobProgress(50, 100, 5.0, ""))], [100] * waiting, [(10.0, 100)] * ended, 2)
+        rest = sweep_rest([(5.0, 5.0, 100)], [100] * waiting, [(10.0, 100)] * ended, 2)
         assert rest == pytest.approx(max(10 * -(-waiting // 2), 5 + 10 * (waiting // 2)))
     for ended in range(2, 16, 2):  # both end at once
         assert sweep_rest([], [100] * (16 - ended), [(10.0, 100)] * ended, 2) == pytest.approx(10 * (16 - ended) / 2)
@@ -64,10 +64,26 @@ def test_the_line_of_a_job_that_ends_has_the_rest_over_all_slots(tmp_path: Path,
 
 
 def test_the_rest_is_at_least_that_of_the_longest_job_and_nothing_before_any_is_known() -> None:
-    running = [(10.0, JobProgress(1, 100, 90.0, "")), (99.0, JobProgress(99, 100, 1.0, ""))]
+    running = [(10.0, 90.0, 100), (99.0, 1.0, 100)]
     assert sweep_rest(running, [], [], 2) == 90.0
-    assert sweep_rest([(5.0, JobProgress(0, 100, None, ""))], [100], [], 1) is None
-    assert sweep_rest([(5.0, JobProgress(0, 100, None, ""))], [100], [(20.0, 100)], 1) == pytest.approx(15 + 20)
+    assert sweep_rest([(5.0, None, 100)], [100], [], 1) is None
+    assert sweep_rest([(5.0, None, 100)], [100], [(20.0, 100)], 1) == pytest.approx(15 + 20)
+
+
+def test_the_rest_of_a_sweep_that_goes_on_leaves_out_what_was_trained_before(tmp_path: Path, capsys) -> None:
+    """The first of three jobs of 100 steps went on at step 60 and took 40 s, a second for each of its steps; the second
+    is done before, and of the third 70 steps are left."""
+    jobs = [job(tmp_path / f"run{i}", i, (f"seed={i}",)) for i in range(3)]
+    for one, step in zip(jobs, (60, 100, 30), strict=True):
+        one.folder.mkdir()
+        (one.folder / "timing.jsonl").write_text(f'{{"step": {step}}}\n')
+    with Screen(jobs, tmp_path) as screen:
+        screen.finished(Outcome(jobs[0], "done", seconds=40.0))
+    assert capsys.readouterr().out.splitlines()[1].endswith("seed=0  40 s  eta 1 min 10 s")
+    jobs[2].config.anew = True
+    with Screen(jobs, tmp_path) as screen:
+        screen.finished(Outcome(jobs[0], "done", seconds=40.0))
+    assert capsys.readouterr().out.splitlines()[1].endswith("seed=0  40 s  eta 1 min 40 s")
 
 
 def test_a_job_stands_where_it_has_told(tmp_path: Path) -> None:
