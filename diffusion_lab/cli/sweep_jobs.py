@@ -8,7 +8,7 @@
 A sweep without products is that of its `params` alone. A word on the command line with a key of `params` replaces its
 values, as in Hydra's own sweeper: other seeds can be added to a study. A word with a key of a product narrows the
 study: the values that it names are kept, and a product that has none of them is left out. Any other word goes to every
-job.
+job, or, if it has several values, is swept within each.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def jobs_of(
         params: likewise; `hydra.sweeper.params`.
         words: of the command line.
     """
-    wanted = {key: value for key, _, value in (word.partition("=") for word in words)}
-    outer = _choices({key: wanted.get(key, value) for key, value in (params or {}).items()})
+    wanted = _choices(dict(word.split("=", 1) for word in words if "=" in word))
+    outer = {**_choices(params or {}), **{key: wanted[key] for key in params or {} if key in wanted}}
     blocks = [outer | _choices(product) for product in products or [{}]]
     blocks = [kept for block in blocks if (kept := _narrowed(block, wanted)) is not None]
-    swept = {key for block in blocks for key in block}
+    swept = {key for block in blocks for key in block} | {key for key, values in wanted.items() if len(values) > 1}
     fixed = [word for word in words if word.partition("=")[0] not in swept]
-    blocks = [{**block, **{key: [wanted[key]] for key in wanted if key in swept - block.keys()}} for block in blocks]
+    blocks = [{**block, **{key: wanted[key] for key in wanted if key in swept - block.keys()}} for block in blocks]
     found: dict[frozenset[str], list[str]] = {}
     heads = [dict.fromkeys(itertools.product(*(block[key] for key in outer))) for block in blocks]
     for head in dict.fromkeys(itertools.chain.from_iterable(heads)):
@@ -52,16 +52,21 @@ def jobs_of(
 
 
 def _choices(values: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Key -> its values as Hydra reads them: a comma within brackets or quotes stands in one value."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
     plain: Any = OmegaConf.to_container(values, resolve=True) if OmegaConf.is_config(values) else values
-    return {str(key): [value.strip() for value in str(value).split(",")] for key, value in plain.items()}
+    parser, choices = OverridesParser.create(), dict[str, list[str]]()
+    for key, value in plain.items():
+        choices[str(key)] = [str(value)]
+        if "," in str(value):
+            read = parser.parse_override(f"{key}={value}")
+            if read.is_choice_sweep():
+                choices[str(key)] = [str(one) for one in read.sweep_string_iterator()]
+    return choices
 
 
-def _narrowed(block: dict[str, list[str]], wanted: Mapping[str, str]) -> dict[str, list[str]] | None:
+def _narrowed(block: dict[str, list[str]], wanted: Mapping[str, list[str]]) -> dict[str, list[str]] | None:
     """A block with those of its values that the command line names; None if it has none of them."""
-    kept = {}
-    for key, values in block.items():
-        named = wanted.get(key)
-        kept[key] = values if named is None else [value for value in values if value in named.split(",")]
-        if not kept[key]:
-            return None
-    return kept
+    kept = {key: [value for value in values if value in wanted.get(key, values)] for key, values in block.items()}
+    return kept if all(kept.values()) else None

@@ -37,6 +37,24 @@ def test_a_word_narrows_the_products_that_sweep_it_and_goes_to_all_otherwise() -
     )
 
 
+def test_a_word_with_several_values_is_swept_within_each_product() -> None:
+    """It went to every job as one value."""
+    jobs = cells("optimizer.lr=1,2", "seed=0", "sampler=uniform")
+    assert [job[-1] for job in jobs] == ["optimizer.lr=1", "optimizer.lr=2"] * 3
+    assert all(not word.endswith("1,2") for job in jobs for word in job)
+    found = {tuple(job[2:]) for job in cells("weighting=p2,min_snr", "seed=0", "schedule=cosine", "sampler=speed")}
+    assert found == {("sampler=speed", "weighting=p2"), ("sampler=speed", "weighting=min_snr")}
+
+
+def test_a_comma_within_brackets_or_quotes_is_part_of_one_value() -> None:
+    jobs = cells("metrics.names=[fid,kid]", "name='a,b'", "seed=0", "sampler=uniform")
+    assert all(job[:2] == ["metrics.names=[fid,kid]", "name='a,b'"] for job in jobs)
+    assert [job[-1] for job in jobs_of([{"metrics.names": "[fid,kid],[fid]"}], {})] == [
+        "metrics.names=[fid,kid]",
+        "metrics.names=[fid]",
+    ]
+
+
 def test_other_seeds_can_be_added_to_a_study() -> None:
     narrowed = ("schedule=linear", "sampler=speed")
     assert cells("seed=5,6", *narrowed) == [[f"seed={seed}", *narrowed] for seed in (5, 6)]
