@@ -13,7 +13,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from diffusion_lab import racing
-from diffusion_lab.cli.commands.race import translated
+from diffusion_lab.cli.commands.race import _fault, translated
+from diffusion_lab.cli.conf_folder import conf_dir, yaml_file
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.main import main
 from diffusion_lab.cli.race_page import (
@@ -111,6 +112,7 @@ def test_its_own_words_are_settings_of_the_sweeper(word: str, as_train_has_it: s
         ("question.stopping=rase", "question.stopping=rase must be left out"),
         ("question.alpha=0.1", "question.alpha=0.1 must be left out, because a race sets it; use seed=0..9 and alpha="),
         ("alpha=0.05,0.1", "alpha=0.05,0.1 must be one value"),
+        ("aplha=0.1", "aplha: there is no setting aplha (did you mean 'alpha'?); `diffusion-lab race --help` lists"),
         ("--config-dir", "--config-dir must have a value, and is the last word"),
     ],
 )
@@ -119,6 +121,12 @@ def test_words_that_cannot_be_those_of_a_race_are_refused(
 ) -> None:
     assert main(["race", "sampler=uniform,mode", "seed=0..3", word]) == 2
     assert capsys.readouterr().err.startswith(f"config error: {message}")
+
+
+def test_no_setting_of_a_training_is_taken_for_a_misspelled_one_of_a_race() -> None:
+    conf = conf_dir()
+    names = [*yaml_file(conf / "train.yaml"), *(path.name for path in conf.iterdir() if path.is_dir())]
+    assert len(names) > 40 and [name for name in names if _fault([f"{name}=x"])] == []
 
 
 def test_jobs_are_methods_and_seeds() -> None:

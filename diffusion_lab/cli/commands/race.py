@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 
 USAGE = """usage: diffusion-lab race [hours=H] [margin=M] [alpha=A] key=value,.. seed=0..9
@@ -46,6 +47,10 @@ def _fault(words: list[str]) -> str | None:
             return f"{word} must be one value, as the race is one; use e.g. {key}={value.partition(',')[0]}"
         if key in ("question.seeds", "question.stopping", "question.alpha"):
             return f"{word} must be left out, because a race sets it; use seed=0..9 and alpha=0.05"
+        if key not in OWN and (meant := difflib.get_close_matches(key, OWN, n=1, cutoff=0.75)):
+            return (
+                f"{key}: there is no setting {key} (did you mean '{meant[0]}'?); `diffusion-lab race --help` lists them"
+            )
     return None
 
 
