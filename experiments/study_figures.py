@@ -12,7 +12,8 @@ from diffusion_lab.files import write_whole
 from diffusion_lab.intervals import Interval
 from diffusion_lab.plotting import style, svg
 from diffusion_lab.reports.figures.along import along_axis
-from diffusion_lab.reports.figures.table_rows import IntervalLine
+from diffusion_lab.reports.figures.ratios import of_what, sides
+from diffusion_lab.reports.figures.table_rows import IntervalLine, with_equality
 from diffusion_lab.tables.curves import interval_figure
 from diffusion_lab.tables.text import ratio_words
 from diffusion_lab.verdicts import MARGIN, Verdict
@@ -39,20 +40,23 @@ ALONG = {"budgets/digits.svg": ("budgets/digits", "max_steps", "fd2k_digits")}  
 def line(name: str, found: Verdict) -> IntervalLine:
     """A row with its ratio, in logarithms."""
     low, high = (None if end is None else math.log(end) for end in (found.low, found.high))
-    return IntervalLine(
-        name, Interval(math.log(found.size), None, low, high, found.n), " ".join(ratio_words(found)), found.decided
-    )
+    text = with_equality(" ".join(ratio_words(found)), found.word)
+    return IntervalLine(name, Interval(math.log(found.size), None, low, high, found.n), text, found.word)
 
 
 def main() -> int:
     """Write all figures; returns 0."""
     for values, (metric, figure) in FIGURES.items():
-        lines = [line(name, one) for name, one in verdicts(FOLDER / values, metric).items() if one is not None]
+        found = verdicts(FOLDER / values, metric)
+        lines = [line(name, one) for name, one in found.items() if one is not None]
+        base = next(name for name, one in found.items() if one is None)
+        label = sides(f"{of_what('ratio', metric)} to {base}", "lower")
         with style():
-            write_whole(FOLDER / figure, svg(interval_figure(lines, metric, "ratio", MARGIN)))
+            write_whole(FOLDER / figure, svg(interval_figure(lines, label, "ratio", MARGIN)))
     for figure, (place, key, metric) in ALONG.items():
+        along = along_of(FOLDER / place, key, metric)._replace(metric=f"{metric} ↓")
         with style():
-            write_whole(FOLDER / figure, svg(along_axis(along_of(FOLDER / place, key, metric))))
+            write_whole(FOLDER / figure, svg(along_axis(along)))
     return 0
 
 

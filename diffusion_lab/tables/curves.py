@@ -20,13 +20,20 @@ from diffusion_lab.reports import figures
 from diffusion_lab.reports.comparison.cells import Cell, Comparison
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.figures import Figure
-from diffusion_lab.reports.figures.ratios import logarithms_as_ratios, of_what
-from diffusion_lab.reports.figures.table_rows import IntervalLine, interval_lines, limits, with_band
+from diffusion_lab.reports.figures.ratios import logarithms_as_ratios, of_what, sides
+from diffusion_lab.reports.figures.table_rows import (
+    IntervalLine,
+    interval_lines,
+    limits,
+    marks,
+    with_band,
+    with_equality,
+)
 from diffusion_lab.reports.pair.speedup_of_runs import HOW, cell, in_images, in_seconds, turned
 from diffusion_lab.runs.run import Run
 from diffusion_lab.tables.results import Results
 from diffusion_lab.tables.said import said_of, when_words
-from diffusion_lab.tables.table import Table, TableColumn, cell_titles
+from diffusion_lab.tables.table import Table, TableColumn, cell_titles, reference_title
 from diffusion_lab.tables.text import within
 from diffusion_lab.tables.values import Gathered
 from diffusion_lab.verdicts import Scale
@@ -82,11 +89,16 @@ def differences(results: Results) -> dict[str, Figure]:
         said, verdict = said_of(results, outcome), outcome.compared
         low, high = (None if end is None else onto(end) for end in (verdict.low, verdict.high))
         text = " ".join(filter(None, (said.compared, said.interval)))
-        text += f"   claim: {said.claim}" if said.claim else ""
+        claim = f"{text}   claim {said.claim}: {outcome.word}" if said.claim else with_equality(text, verdict.word)
         interval = Interval(onto(verdict.size), None, low, high, verdict.n)
-        lines.append(IntervalLine(said.where, interval, text, verdict.decided))
+        lines.append(IntervalLine(said.where, interval, claim, verdict.word))
+    when = {when_words(results, outcome.cell) for outcome in results.outcomes}
+    bases = {reference_title(results.table, outcome.cell.column) for outcome in results.outcomes}
+    base = bases.pop() if len(bases) == 1 else "the baseline of its column"
+    what = of_what(results.scale, results.values.quantity)
+    label = sides(f"{what} to {base}{''.join(when) if len(when) == 1 else ''}", results.better)
     with style():
-        image = data_uri(interval_figure(lines, results.values.quantity, results.scale, results.table.margin))
+        image = data_uri(interval_figure(lines, label, results.scale, results.table.margin))
     title = "Ratio to the baseline" if results.scale == "ratio" else "Difference to the baseline"
     return {DIFFERENCES: Figure(title, _caption(results), image)}
 
@@ -95,17 +107,18 @@ def _caption(results: Results) -> str:
     counts = sorted({outcome.compared.n for outcome in results.outcomes})
     seeds = " to ".join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))
     ratio = results.scale == "ratio"
+    filled = marks(within(results.table)) if ratio else "Filled and bold: decided"
     when = {when_words(results, outcome.cell) for outcome in results.outcomes}
-    text = (
+    return (
         f"{results.values.quantity} {'over' if ratio else 'minus'} the baseline's at the same seed"
         f"{' or'.join(sorted(when))}: diamonds are {'geometric means' if ratio else 'means'} over n = {seeds} seeds, "
         "lines their 95 % intervals, which hold for all rows of a column at once; an arrow at the edge points to "
-        "values beyond it. Filled and bold: decided. Right: the numbers, and which side the paper claims."
+        f"values beyond it. {filled}. Right: the numbers, which side the paper claims, and whether that holds here."
+        f"{f' Grey: equal {within(results.table)}.' if ratio else ''}"
     )
-    return f"{text} Grey: equal {within(results.table)}." if ratio else text
 
 
-def interval_figure(lines: Sequence[IntervalLine], quantity: str, scale: Scale, margin: float) -> Any:
+def interval_figure(lines: Sequence[IntervalLine], label: str, scale: Scale, margin: float) -> Any:
     """A line for each row; ratios as logarithms, on an axis that is labelled with ratios, with the band of equality."""
     low, high = limits([line.difference for line in lines if line.difference])
     decided = [line.difference for line in lines if line.bold and line.difference]  # never beyond the edge
@@ -115,7 +128,7 @@ def interval_figure(lines: Sequence[IntervalLine], quantity: str, scale: Scale, 
     if scale == "ratio":
         low, high = with_band((low, high), math.log(margin))
     figure, axis = interval_lines(lines, (low, high))
-    axis.set_xlabel(of_what(scale, quantity))
+    axis.set_xlabel(label)
     if scale == "ratio":
         band = math.log(margin)
         axis.axvspan(max(low, -band), min(high, band), color="#888888", alpha=0.15, linewidth=0, zorder=0)

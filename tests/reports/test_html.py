@@ -156,6 +156,16 @@ def test_a_metric_measured_once_gives_way_to_a_course_among_many_groups(tmp_path
     assert figure.caption.startswith("val/loss (lower is better). Coloured")
 
 
+def test_a_loss_has_no_better_side_between_rows_that_move_it(tmp_path):
+    """It said that lower is better above curves of several samplers, of which it compares none."""
+    for method, k in (("uniform", 0), ("uniform", 1), ("logit_normal", 0)):
+        write_run(tmp_path / f"{method}{k}", method, 0, steps=250, optimizer={"_target_": "x.Adam", "lr": k})
+    groups = group_runs(read_runs(tmp_path).runs)
+    alike, moved = (quality_over_training(some, "val/loss").svg.decode() for some in (groups[:2], groups))
+    assert "<!-- val/loss (lower is better) -->" in alike and "not comparable" not in alike
+    assert "<!-- val/loss (not comparable between these rows) -->" in moved and "lower is better" not in moved
+
+
 def test_losses_of_other_predictions_have_no_ratio(tmp_path):
     write_run(tmp_path / "a", "uniform", 0, steps=250)
     write_run(tmp_path / "b", "logit_normal", 0, steps=250, prediction={"_target_": "diffusion_lab.diffusion.V"})

@@ -245,8 +245,12 @@ def _unpaired(group: Group, base: Group, metric: str) -> str:
 def _silent(group: Group, base: Group, metric: str) -> Silent:
     if not directed([group, base], metric):
         return "direction"
-    moved = any(group.config.get(key) != base.config.get(key) for key in MOVE_A_LOSS)
-    return "loss" if moved and is_loss(metric) else ""
+    return "loss" if is_loss(metric) and moves_a_loss(group, base) else ""
+
+
+def moves_a_loss(group: Group, base: Group) -> bool:
+    """Whether two groups differ in what says how small a loss can become."""
+    return any(group.config.get(key) != base.config.get(key) for key in MOVE_A_LOSS)
 
 
 def is_loss(metric: str) -> bool:

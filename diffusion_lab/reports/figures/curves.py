@@ -22,6 +22,7 @@ from diffusion_lab.reports.comparison.metrics import (
     with_direction,
     with_units,
 )
+from diffusion_lab.reports.comparison.rows import is_loss, moves_a_loss
 from diffusion_lab.reports.figures.base import GREY, Figure, averaged_runs, over_seeds, panel_per_group, seeds_text
 from diffusion_lab.reports.pair.speedup import MetricCurve, smoothed
 from diffusion_lab.reports.pair.speedup_of_runs import RunsSpeedUp, cell, in_images, in_seconds
@@ -148,7 +149,7 @@ def _course_lines(groups: Sequence[Group], keys: Sequence[str]) -> Any:
                 axis.plot(curve.images, curve.values, color=color, linestyle=line, linewidth=0.7, alpha=0.55)
             if i in lines:
                 lines[i].draw(axis)
-        log_if_wide(axis, [run.curve(key).values for group in groups for run in group.started])
+        _log_if_wide(axis, groups, key, [run.curve(key).values for group in groups for run in group.started])
         images_axis(axis)
         axis.set_title(_direction(groups, key))
         ends.append([line.end for line in lines.values()])
@@ -174,7 +175,7 @@ def _line_panels(lines: Sequence[GroupCurve], key: str, below: str, size: float 
         axis.set_xlim(left=0)
 
     figure, axes = panel_per_group([(line.index, line.group.label) for line in lines], draw, below, _name(key))
-    log_if_wide(axes[0], [line.mean for line in lines])
+    _log_if_wide(axes[0], [line.group for line in lines], key, [line.mean for line in lines])
     return figure
 
 
@@ -186,14 +187,18 @@ class Clocked(NamedTuple):
 
 
 def against_time(groups: Sequence[Group], metric: str) -> Figure | None:
-    """The metric and the validation loss against training time; None if no curve has two points with a time."""
+    """The metric and the validation loss against training time; None if no curve has two points with a time, or the
+    runs are of a CPU and a GPU, whose times show the machine."""
+    devices = {str(run.info.get("device")).partition(":")[0] for group in groups for run in averaged_runs(group)}
+    if len(devices - {"None"}) > 1:
+        return None
     drawn = {key: clocked(groups, key) for key in _keys(metric)}
     drawn = {key: found for key, found in drawn.items() if any(len(one.line.x) > 1 for one in found)}
     if not drawn:
         return None
     in_panels = many(len(groups))
     how = "Thick: mean over seeds at equal steps, at their mean time, shaded: lowest to highest, thin: seeds."
-    how = PANELS.format("the first group", "the others") if in_panels else how
+    how = PANELS.format(groups[0].label, "the others") if in_panels else how
     caption = (
         f"{how} {seeds_text(groups)}. The time is that of training alone, with what a sampler computes and without "
         "evaluations, interpolated between its records. Compare only runs on the same machine without other load."
@@ -227,7 +232,7 @@ def _time_lines(groups: Sequence[Group], drawn: dict[str, list[Clocked]]) -> Any
                 color = line_style(line.index).color
                 axis.plot(seed.clock.values / size, seed.curve.values, color=color, linewidth=0.7, alpha=0.55)
             line._replace(x=line.x / size).draw(axis)
-        log_if_wide(axis, [seed.curve.values for one in found for seed in one.seeds])
+        _log_if_wide(axis, groups, key, [seed.curve.values for one in found for seed in one.seeds])
         axis.set_xlim(left=0)
         axis.set_xlabel(f"training time, {unit}")
         axis.set_title(_direction(groups, key))
@@ -251,7 +256,16 @@ def _name(key: str) -> str:
 
 
 def _direction(groups: Sequence[Group], key: str) -> str:
+    """A key with the side that is better; of a loss only if nothing between the groups moves it."""
+    if is_loss(key) and any(moves_a_loss(group, groups[0]) for group in groups):
+        return f"{key} (not comparable between these rows)"
     return with_direction(groups, _name(key))
+
+
+def _log_if_wide(axis: Any, groups: Sequence[Group], key: str, numbers: Sequence[np.ndarray]) -> None:
+    """A logarithmic axis where the range is wide; of what is compared by ratios, already from a factor of 3 on."""
+    by_ratio = any(run.compared_by(_name(key)) == "ratio" for group in groups for run in group.runs)
+    log_if_wide(axis, numbers, 3.0 if by_ratio else 20.0)
 
 
 def speed_up(base: Group, own: Group, metric: str) -> Figure | None:

@@ -25,7 +25,14 @@ from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.comparison.metrics import directed, rising, with_units
 from diffusion_lab.reports.comparison.rows import UNJUDGED, Row, Table
 from diffusion_lab.reports.figures.base import GREY, Figure, panel_per_group, seeds_text
-from diffusion_lab.reports.figures.table_rows import IntervalLine, interval_lines, limits, with_band
+from diffusion_lab.reports.figures.table_rows import (
+    IntervalLine,
+    interval_lines,
+    limits,
+    marks,
+    with_band,
+    with_equality,
+)
 from diffusion_lab.verdicts import CLAIM_SEEDS, Scale, Verdict, judge
 
 SHADE = {"color": "#888888", "alpha": 0.15, "linewidth": 0, "zorder": 0}
@@ -49,8 +56,8 @@ def effects(table: Table) -> Figure | None:
         f"are {mean} over the common seeds ({_seeds(compared)}), dots single seeds"
     )
     if any(row.has_interval for row in compared):
-        caption += ", lines 95 % intervals for all rows together. Filled and bold: better or worse; such an interval "
-        caption += f"excludes {none}"
+        caption += ", lines 95 % intervals for all rows together; that of what is better or worse excludes "
+        caption += f"{none}. {marks(table.question.within)}"
     caption += ". An arrow at the edge points to values beyond it."
     if shown:
         caption += f" Grey: equal {table.question.within}."
@@ -98,18 +105,24 @@ def _lines(table: Table, ends: tuple[float, float], shown: bool) -> Any:
     axis.set_xlim(*ends)
     if scale == "ratio":
         logarithms_as_ratios(axis, ends)
-    left, right = ("worse", "better") if rising(groups, table.metric) else ("better", "worse")
-    if not directed(groups, table.metric):
-        left, right = "lower", "higher"
-    axis.set_xlabel(f"← {left}      {of_what(scale, with_units(groups, table.metric))}      {right} →")
+    better = ("higher" if rising(groups, table.metric) else "lower") if directed(groups, table.metric) else ""
+    base = table.base.label if len(table.base.label) <= SHORT_NAME else "the baseline"
+    axis.set_xlabel(sides(f"{of_what(scale, with_units(groups, table.metric))} to {base}", better))
     return figure
+
+
+def sides(label: str, better: str) -> str:
+    """The label of an x axis of effects with its better side; `better` is lower, higher, or "" if neither is."""
+    left, right = {"lower": ("better", "worse"), "higher": ("worse", "better")}.get(better, ("lower", "higher"))
+    return f"← {left}      {label}      {right} →"
 
 
 def _line(row: Row, table: Table, places: int) -> IntervalLine:
     if row.effect is None:
-        return IntervalLine(row.group.label, None, row.unpaired, False)
+        return IntervalLine(row.group.label, None, row.unpaired, "no claim")
     text = effect_text(row.effect, table.scale, places)
-    return IntervalLine(row.group.label, on_axis(row.effect, table.scale), text, row.bold)
+    word = row.verdict.word if row.verdict else "no claim"
+    return IntervalLine(row.group.label, on_axis(row.effect, table.scale), with_equality(text, word), word)
 
 
 def logarithms_as_ratios(axis: Any, ends: tuple[float, float]) -> None:

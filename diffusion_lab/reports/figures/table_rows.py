@@ -14,6 +14,7 @@ from diffusion_lab.reports.comparison.cells import number
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.figures.base import Figure, averaged_runs, seeds_text
 from diffusion_lab.runs.run import Run
+from diffusion_lab.verdicts import Word
 
 FAR = 6.0  # means larger than this multiple of the median one are ignored for the axis limits
 WIDE = 1.5  # so are interval ends farther from the means than this multiple of the median half width
@@ -42,12 +43,37 @@ def with_band(axis_limits: tuple[float, float], size: float | None) -> tuple[flo
 
 
 class IntervalLine(NamedTuple):
-    """A line of `interval_lines`: its name, its difference if it has one, the text at its right, whether it is bold."""
+    """A line of `interval_lines`: its name, its difference if it has one, the text at its right, and its verdict."""
 
     name: str
     difference: Interval | None
     text: str
-    bold: bool
+    word: Word
+
+    @property
+    def bold(self) -> bool:
+        """Whether it is better or worse."""
+        return self.word in ("better", "worse")
+
+    @property
+    def equal(self) -> bool:
+        """Whether it is equal or identical."""
+        return self.word in EQUAL_WORDS
+
+
+def with_equality(text: str, word: Word) -> str:
+    """The numbers of a line, followed by the word where it is equal."""
+    return f"{text}  {word}" if word in EQUAL_WORDS else text
+
+
+EQUAL_WORDS: tuple[Word, ...] = ("equal", "identical")
+INK = "#333333"  # of all lines: a colour would be read as a group
+EQUAL = "#BBBBBB"  # of the squares
+
+
+def marks(within: str) -> str:
+    """What the marks of `interval_lines` say, for a caption."""
+    return f"Filled and bold: better or worse; square: equal, as the 90 % interval lies {within}; else not decided"
 
 
 def interval_lines(lines: Sequence[IntervalLine], ends: tuple[float, float]) -> tuple[Any, Any]:
@@ -56,7 +82,7 @@ def interval_lines(lines: Sequence[IntervalLine], ends: tuple[float, float]) -> 
     axis.set_xlim(*ends)
     for place, line in enumerate(lines):
         if line.difference:
-            _draw_interval(axis, place, line.difference, line_style(place).color, line.bold)
+            _draw_interval(axis, place, line)
         axis.annotate(
             line.text,
             (1.03, place),
@@ -75,20 +101,21 @@ def interval_lines(lines: Sequence[IntervalLine], ends: tuple[float, float]) -> 
     return figure, axis
 
 
-def _draw_interval(axis: Any, place: int, interval: Interval, color: str, bold: bool) -> None:
-    mean, low, high = interval.mean, interval.low, interval.high
+def _draw_interval(axis: Any, place: int, line: IntervalLine) -> None:
+    assert line.difference is not None
+    mean, low, high = line.difference.mean, line.difference.low, line.difference.high
     left, right = axis.get_xlim()
-    width = 2.4 if bold else 1.3
+    width = 2.4 if line.bold else 1.3
     if low is not None and high is not None:
-        axis.plot(np.clip([low, high], left, right), [place] * 2, color=color, linewidth=width, solid_capstyle="butt")
+        axis.plot(np.clip([low, high], left, right), [place] * 2, color=INK, linewidth=width, solid_capstyle="butt")
     beyond = [("<", left, min(mean, mean if low is None else low) < left)]
     beyond.append((">", right, max(mean, mean if high is None else high) > right))
     for marker, edge, is_beyond in beyond:
         if is_beyond:
-            axis.plot(edge, place, marker, color=color, markersize=7, clip_on=False, zorder=5)
+            axis.plot(edge, place, marker, color=INK, markersize=7, clip_on=False, zorder=5)
     if left <= mean <= right:
-        face = color if bold else "white"
-        axis.plot(mean, place, "D", color=color, markerfacecolor=face, markersize=6, zorder=5)
+        marker, face = ("s", EQUAL) if line.equal else ("D", INK if line.bold else "white")
+        axis.plot(mean, place, marker, color=INK, markerfacecolor=face, markersize=6, zorder=5)
 
 
 class _Kind(NamedTuple):

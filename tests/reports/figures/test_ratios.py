@@ -7,7 +7,7 @@ from diffusion_lab.intervals import mean_interval
 from diffusion_lab.reports import Question, group_runs, read_runs, summarise
 from diffusion_lab.reports.comparison.rows import tabulate
 from diffusion_lab.reports.figures.ratios import effects, effects_over_training, ratio_ticks
-from diffusion_lab.reports.figures.table_rows import limits, with_band
+from diffusion_lab.reports.figures.table_rows import EQUAL, limits, with_band
 from tests.reports.curves import STEPS, power_law, write_curves
 from tests.reports.synthetic import METHODS
 from tests.reports.test_tables import FD, write_seeds
@@ -33,12 +33,12 @@ def test_lines_stand_in_the_order_of_the_table(sweep):
     places = [text.index(f"<!-- {name} -->") for name in METHODS]
     assert places == sorted(places)
     assert figure.title == "Ratio to uniform" and "2 seeds each" in figure.caption
-    assert "← better      ratio of fd1k_digits      worse →" in text
+    assert "← better      ratio of fd1k_digits to uniform      worse →" in text
 
 
 def test_a_larger_value_is_better_where_it_is(sweep):
     figure = figure_of(sweep, "precision1k_digits")
-    assert "← worse      difference in precision1k_digits      better →" in drawing(figure)
+    assert "← worse      difference in precision1k_digits to uniform      better →" in drawing(figure)
     assert figure.title == "Difference to uniform"
 
 
@@ -54,6 +54,18 @@ def test_decided_rows_alone_are_bold_and_filled(tmp_path):
     assert [part.partition(" -->")[0] for part in bold][0] == "logit_normal" and len(bold) == 2
     assert bold[1].startswith("0.51 [0.4")
     assert text.count("fill: #ffffff; stroke") == 1  # the diamond of what is not decided
+
+
+def test_what_is_equal_has_a_mark_and_a_word_of_its_own(tmp_path):
+    """It was a hollow diamond, as what is not decided."""
+    write_seeds(tmp_path, [3.0, 4.0, 5.0], "uniform")
+    write_seeds(tmp_path, [3.01, 4.0, 4.99], "stratified")
+    write_seeds(tmp_path, [3.0, 4.0, 5.0], "logit_normal")
+    figure = effects(tabulate(group_runs(read_runs(tmp_path).runs), FD))
+    text = drawing(figure)
+    assert text.count(f"fill: {EQUAL.lower()}") == 2 and text.count("fill: #ffffff; stroke") == 0
+    assert "]  equal -->" in text and "<!-- 1  identical -->" in text
+    assert "square: equal, as the 90 % interval lies within 10 %" in figure.caption
 
 
 def test_the_figures_of_a_race_have_no_intervals(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +51,25 @@ def test_without_any_time_there_is_no_figure(tmp_path: Path) -> None:
     assert against_time(group_runs(read_runs(tmp_path).runs), FD) is None
 
 
+def test_times_of_a_cpu_and_a_gpu_are_not_drawn_together(tmp_path: Path) -> None:
+    """They showed a sampler as four times as slow, because one of its seeds was trained on another machine."""
+    written(tmp_path, 0.02, 0.02)
+    info = {}
+    for run, device in (("0", "cuda:0"), ("1", "cuda:1"), ("other", "cuda:0")):
+        info = json.loads((tmp_path / run / "run.json").read_text())
+        (tmp_path / run / "run.json").write_text(json.dumps(info | {"device": device}))
+    assert against_time(group_runs(read_runs(tmp_path).runs), FD) is not None
+    (tmp_path / "other" / "run.json").write_text(json.dumps(info | {"device": "cpu"}))
+    assert against_time(group_runs(read_runs(tmp_path).runs), FD) is None
+
+
 def test_many_groups_have_a_panel_each(tmp_path: Path, drawn: list[Any]) -> None:
     for k in range(8):
         network = {"_target_": "diffusion_lab.networks.UNet", "_partial_": True, "base_channels": 8 * (k + 1)}
         write_curves(tmp_path / str(k), "uniform", 0, power_law(STEPS), step_seconds=0.02 * (k + 1), network=network)
-    figure = against_time(group_runs(read_runs(tmp_path).runs), FD)
-    assert figure is not None and "dotted: the first group" in figure.caption
+    groups = group_runs(read_runs(tmp_path).runs)
+    figure = against_time(groups, FD)
+    assert figure is not None and f"dotted: {groups[0].label}, grey" in figure.caption
     axes = [axis for axis in drawn[0].axes if axis.get_visible()]
     assert len(axes) == 8
     for k, axis in enumerate(axes):
