@@ -23,6 +23,8 @@ from experiments.crossed import FOLDER, Cell, allocations_of, explained, own_pre
 from experiments.crossed_default import LONGER, best
 from experiments.crossed_page import DEFAULT, first, ranked, title, values
 
+SCHEDULES = ("cosine", "edm", "linear", "rectified_flow")  # each has one colour in all figures
+
 
 def cells(data: str) -> Figure:
     """Geometric mean of every cell with unit weighting: a row for schedule and prediction, a column for the sampler."""
@@ -53,7 +55,8 @@ def cells(data: str) -> Figure:
 
 
 def curves(data: str) -> Figure:
-    """The best cell of each schedule and the papers' default, at each evaluation: geometric means over the seeds."""
+    """The best cell of each schedule with unit weighting and the papers' default, at each evaluation: geometric means
+    over the seeds."""
     found = first(values(data))
     order = ranked({cell: own for cell, own in found.items() if cell.weighting == "unit"})
     best = [next(cell for cell in order if cell.schedule == name) for name in dict.fromkeys(c.schedule for c in order)]
@@ -62,11 +65,11 @@ def curves(data: str) -> Figure:
     at = {step: first(values_of(FOLDER / f"{data}.values.csv", step)) for step in steps}
     figure, (axis,) = panels(1, 1, 3.6)
     ends = []
-    for index, cell in enumerate(shown):
-        line = line_style(index)
+    for cell in shown:
+        color = line_style(SCHEDULES.index(cell.schedule)).color
         y = [_mean(at[step].get(cell)) for step in steps]
-        axis.plot(steps, y, color=line.color, linestyle=line.dash, marker="o")
-        ends.append((y[-1], title(cell), line.color))
+        axis.plot(steps, y, color=color, linestyle="-" if cell in best else ":", marker="o")
+        ends.append((y[-1], title(cell), color))
     axis.set_xticks(steps)
     axis.set_xlabel("optimizer steps")
     axis.set_ylabel("Fréchet distance")
@@ -81,18 +84,18 @@ def log_snr(data: str) -> Figure:
     """Each cell's value beside its estimate from the other schedules' cells with the nearest density on ln SNR."""
     y, estimate, which = predicted(first(values(data)), allocations_of(FOLDER / f"{data}.allocations.csv"))
     figure, axes = panels(3, 1, 3.4, sharex=True, sharey=True)
-    schedules = list(dict.fromkeys(cell.schedule for cell in which))
+    schedules = [name for name in SCHEDULES if any(cell.schedule == name for cell in which)]
     for axis, kind in zip(axes, ("eps", "x0", "own"), strict=True):
-        for index, schedule in enumerate(schedules):
+        for schedule in schedules:
             chosen = [i for i, c in enumerate(which) if c.schedule == schedule and own_prediction(c) == kind]
-            color = line_style(index).color
+            color = line_style(SCHEDULES.index(schedule)).color
             axis.scatter(np.exp(estimate[chosen]), np.exp(y[chosen]), s=22, color=color, label=schedule)
         axis.set_title({"own": "v, velocity or F"}.get(kind, kind))
         axis.set_xscale("log")
         _plain(axis.xaxis)
         log_axis(axis)
         axis.axline((1, 1), (2, 2), color="#888888", linewidth=1)
-        axis.set_xlabel("estimate from ln SNR")
+        axis.set_xlabel("distance estimated from ln SNR")
     axes[0].set_ylabel("Fréchet distance")
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower left", ncols=len(labels))
@@ -109,12 +112,13 @@ def longer(_: str) -> Figure:
     at = {step: values_of(FOLDER / f"{LONGER}.values.csv", step) for step in steps}
     figure, (axis,) = panels(1, 1, 3.6)
     ends = []
-    for index, cell in enumerate((best(), DEFAULT)):
-        line = line_style(index)
+    for cell in (best(), DEFAULT):
+        line = line_style(SCHEDULES.index(cell.schedule))
         for seed in at[steps[-1]][cell]:
             axis.plot(steps, [at[step][cell][seed] for step in steps], color=line.color, linestyle=line.dash)
         ends.append((_mean(at[steps[-1]][cell]), title(cell), line.color))
     axis.axhline(ends[1][0], color="#888888", linewidth=1)
+    axis.text(steps[-1] / 2, ends[1][0], "mean end of the papers' default", color="#666666", va="bottom", size=8)
     axis.set_xlim(0, steps[-1])
     axis.set_xlabel("optimizer steps")
     axis.set_ylabel("Fréchet distance")

@@ -2,8 +2,9 @@
 
     python -m experiments.option_figures      (`make pages`)
 
-By timestep and on ln SNR, on the linear and the cosine schedule with eps. A sampler that learns has no distribution
-before training: for those of the crossed study it is the share of the objective that was measured, mean over its runs.
+By timestep and on ln SNR, on the linear and the cosine schedule with eps; of what changes with the step, at step 0 and
+after all changes. A sampler that learns has no distribution before training: for those of the crossed study it is the
+share of the objective that was measured, mean over its runs, beside that of uniform.
 Others have no figure, and neither have wrappers: around samplers they change how p is drawn and not p, and around
 weightings they multiply by what depends on a row's loss, or is learned.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,14 +25,15 @@ from diffusion_lab.cli.config import compose_train
 from diffusion_lab.cli.options import files
 from diffusion_lab.cli.show_numbers import numbers_before_training
 from diffusion_lab.files import write_whole
-from diffusion_lab.plotting import line_style, log_axis, log_snr_axis, panels, style, svg
+from diffusion_lab.plotting import LOG_SNR, line_style, log_axis, log_snr_axis, panels, style, svg
 from diffusion_lab.reports.timestep_numbers import TimestepNumbers, log_snr_range, wide
 from experiments.crossed import EDGES, FOLDER, Cell, allocations_of
 from experiments.option_pages import DRAWN
 from experiments.option_pages import FOLDER as PAGES
 
 SCHEDULES = ("cosine", "linear")
-POINTS = 120  # of a curve
+POINTS = 120  # of a curve, along t and again along ln SNR
+LATE = 10**6  # a step after all changes by a plan that needs no run
 HEIGHT = 2.5  # inches
 NEEDED = {"slot_restricted": ["sampler.edges=[0,100,300,600,1000]", "sampler.slots=[1]"]}  # what has no default
 LEARNS = "p is the one before training"
@@ -39,33 +42,42 @@ BASE = ["base=ddpm", "dataset=digits"]
 
 def drawn(group: str, name: str) -> Figure | None:
     """The figure of an option; None for one that has none."""
-    found = [one for schedule in SCHEDULES if (one := _shown(group, name, schedule))]
-    if found:
+    found = [_shown(group, name, schedule) for schedule in SCHEDULES]
+    if found := [both for both in found if both]:
         return _known(group, found)
     own = _measured(name) if group == "sampler" else {}
-    return _averaged(own) if own else None
+    return _averaged(own, _measured("uniform")) if own else None
 
 
-def _shown(group: str, name: str, schedule: str) -> TimestepNumbers | None:
+def _shown(group: str, name: str, schedule: str) -> list[TimestepNumbers]:
+    """The numbers at step 0, and those after all changes if they differ; none for an option without a figure."""
     parts = files.read_option(group, name, [conf_dir()]).parts
     around = any(part == group for part, _ in parts.values())  # others, which have figures
     if name == "from_file" or around:
-        return None
+        return []
     cfg = compose_train([*BASE, f"schedule={schedule}", f"{group}={name}", *NEEDED.get(name, [])], Path("runs"))
-    one = numbers_before_training(schedule, cfg, 0, "eps", [])
-    return None if one.note.startswith(LEARNS) or (group == "sampler" and name == "clts") else one
+    one, late = (numbers_before_training(schedule, cfg, step, "eps", []) for step in (0, LATE))
+    if one.note.startswith(LEARNS) or (group == "sampler" and name == "clts"):
+        return []
+    if np.allclose(one.p, late.p) and np.allclose(one.weight, late.weight):
+        return [one]
+    return [replace(one, name=f"{schedule}, step 0"), replace(late, name=f"{schedule}, after all changes")]
 
 
-def _known(group: str, found: list[TimestepNumbers]) -> Figure:
+def _known(group: str, schedules: list[list[TimestepNumbers]]) -> Figure:
     """p, or the weight on the eps-loss, by timestep and on ln SNR."""
     figure, (left, right) = panels(2, 1, HEIGHT)
+    found = [one for both in schedules for one in both]
     for index, one in enumerate(found):
-        line, steps = line_style(index), len(one.p)
-        at = np.unique(np.linspace(0, steps - 1, POINTS).astype(int))
+        place = next(k for k, both in enumerate(schedules) if any(one is other for other in both))
+        color, steps = line_style(place).color, len(one.p)
+        along = np.interp(np.linspace(*one.log_snr[[-1, 0]], POINTS), one.log_snr[::-1], np.arange(steps)[::-1])
+        at = np.unique([*np.linspace(0, steps - 1, POINTS).astype(int), *along.astype(int)])
         t = (np.arange(steps) + 0.5) / steps
         y = (one.p * steps, one.p / one.nats) if group == "sampler" else (one.weight, one.weight)
         for axis, x, values in zip((left, right), (t, one.log_snr), y, strict=True):
-            axis.plot(x[at], values[at], color=line.color, linestyle=line.dash, label=one.name)
+            dash = ("-", (0, (5, 3)), ":", "-.")[index]  # a line below another one is seen through its gaps
+            axis.plot(x[at], values[at], color=color, linestyle=dash, label=one.name)
     log_snr_axis(right, *log_snr_range(found))
     left.set_ylabel("p(t), 1 is uniform" if group == "sampler" else "weight (eps-loss)")
     right.set_ylabel("p per unit of ln SNR" if group == "sampler" else "")
@@ -84,12 +96,15 @@ def _measured(name: str) -> dict[str, np.ndarray]:
     return {schedule: everything[cell] for schedule, cell in cells.items() if cell in everything}
 
 
-def _averaged(own: dict[str, np.ndarray]) -> Figure:
+def _averaged(own: dict[str, np.ndarray], uniform: dict[str, np.ndarray]) -> Figure:
     figure, (axis,) = panels(1, 1, HEIGHT)
     for index, (schedule, share) in enumerate(own.items()):
         line = line_style(index)
-        axis.stairs(share / np.diff(EDGES), EDGES, color=line.color, linestyle=line.dash, label=schedule)
+        axis.stairs(share / np.diff(EDGES), EDGES, color=line.color, linewidth=1.8, label=schedule)
+        beside = {"linestyle": ":", "linewidth": 1.2, "label": f"{schedule}, uniform"}
+        axis.stairs(uniform[schedule] / np.diff(EDGES), EDGES, color=line.color, **beside)
     log_snr_axis(axis, EDGES[0], EDGES[-1])
+    axis.set_xlabel(f"{LOG_SNR}; the first and the last bin hold all beyond")
     axis.set_ylim(bottom=0)
     axis.set_ylabel("objective\nper unit of ln SNR")
     return _labelled(figure, axis, axis)

@@ -34,6 +34,7 @@ FIGURES = {  # file of values -> metric and figure
         for base in ("diffusion", "flow", "steps", "guidance")
     },
 }
+HELD_OUT = {"newer/guidance.svg": "test_fd2k_digits"}  # figure -> the distance to held-out images, as further rows
 ALONG = {"budgets/digits.svg": ("budgets/digits", "max_steps", "fd2k_digits")}  # figure -> files, key and metric
 
 
@@ -50,6 +51,9 @@ def main() -> int:
         found = verdicts(FOLDER / values, metric)
         lines = [line(name, one) for name, one in found.items() if one is not None]
         base = next(name for name, one in found.items() if one is None)
+        if held_out := HELD_OUT.get(figure):
+            beside = verdicts(FOLDER / values, held_out).items()
+            lines += [line(f"{name}, held-out images", one) for name, one in beside if one is not None]
         label = sides(f"{of_what('ratio', metric)} to {base}", "lower")
         with style():
             write_whole(FOLDER / figure, svg(interval_figure(lines, label, "ratio", MARGIN)))

@@ -71,5 +71,8 @@ def _band(axis: Any, of: Along) -> None:
     back = math.exp if of.scale == "ratio" else float
     edges = np.array(of.places)
     half = float(np.diff(edges).min()) / 2
-    for x, size in zip(edges, of.band, strict=True):
-        axis.fill_between([x - half, x + half], back(-size), back(size), **SHADE)
+    left, right = np.append(-np.inf, edges[1:] - half), np.append(edges[:-1] + half, np.inf)
+    low, high = axis.get_xlim()
+    for first, last, size in zip(left, right, of.band, strict=True):
+        axis.fill_between([max(first, low), min(last, high)], back(-size), back(size), **SHADE)
+    axis.set_xlim(low, high)
