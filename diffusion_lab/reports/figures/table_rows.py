@@ -102,8 +102,9 @@ def interval_lines(lines: Sequence[IntervalLine], ends: tuple[float, float]) -> 
 
 
 def _draw_interval(axis: Any, place: int, line: IntervalLine) -> None:
-    assert line.difference is not None
-    mean, low, high = line.difference.mean, line.difference.low, line.difference.high
+    interval = line.difference
+    assert interval is not None
+    mean, low, high = interval.mean, interval.low, interval.high
     left, right = axis.get_xlim()
     width = 2.4 if line.bold else 1.3
     if low is not None and high is not None:
