@@ -14,14 +14,25 @@ job, or, if it has several values, is swept within each.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
+if TYPE_CHECKING:
+    from hydra.core.config_loader import ConfigLoader
+
+SWEEP = re.compile(r"(choice|range|glob|interval|shuffle|sort|tag)\(")  # what Hydra sweeps by a function
+QUOTES = ("'", '"')
+CLOSED_BY = {"(": ")", "[": "]", "{": "}"} | {quote: quote for quote in QUOTES}
+
 
 def jobs_of(
-    products: Sequence[Mapping[str, Any]], params: Mapping[str, Any] | None, words: Sequence[str] = ()
+    products: Sequence[Mapping[str, Any]],
+    params: Mapping[str, Any] | None,
+    words: Sequence[str] = (),
+    loader: ConfigLoader | None = None,
 ) -> Iterator[list[str]]:
     """The jobs as lists of overrides, those of the first values of `params` first, each once.
 
@@ -29,8 +40,9 @@ def jobs_of(
         products: of each product, key -> values with commas between them.
         params: likewise; `hydra.sweeper.params`.
         words: of the command line.
+        loader: Hydra's, which names the options of a `glob(..)`.
     """
-    wanted = _choices(dict(word.split("=", 1) for word in words if "=" in word))
+    wanted = _choices(dict(word.split("=", 1) for word in words if "=" in word), loader)
     outer = {**_choices(params or {}), **{key: wanted[key] for key in params or {} if key in wanted}}
     blocks = [outer | _choices(product) for product in products or [{}]]
     blocks = [kept for block in blocks if (kept := _narrowed(block, wanted)) is not None]
@@ -51,19 +63,36 @@ def jobs_of(
         yield [*fixed, *job]
 
 
-def _choices(values: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Key -> its values as Hydra reads them: a comma within brackets or quotes stands in one value."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
+def _choices(values: Mapping[str, Any], loader: ConfigLoader | None = None) -> dict[str, list[str]]:
+    """Key -> its values as they are typed, or of `choice(..)`, `range(..)` and `glob(..)` as Hydra names them."""
     plain: Any = OmegaConf.to_container(values, resolve=True) if OmegaConf.is_config(values) else values
-    parser, choices = OverridesParser.create(), dict[str, list[str]]()
-    for key, value in plain.items():
-        choices[str(key)] = [str(value)]
-        if "," in str(value):
-            read = parser.parse_override(f"{key}={value}")
-            if read.is_choice_sweep():
-                choices[str(key)] = [str(one) for one in read.sweep_string_iterator()]
-    return choices
+    return {str(key): _listed(str(key), str(value), loader) for key, value in plain.items()}
+
+
+def _listed(key: str, text: str, loader: ConfigLoader | None) -> list[str]:
+    if SWEEP.match(text):
+        from hydra.core.override_parser.overrides_parser import OverridesParser
+
+        (read,) = OverridesParser.create(config_loader=loader).parse_overrides([f"{key}={text}"])
+        if read.is_sweep_override():
+            return [str(one) for one in read.sweep_string_iterator()]
+    return split_values(text)
+
+
+def split_values(text: str) -> list[str]:
+    """The parts between commas, but for those within brackets or quotes or behind a backslash."""
+    parts, inside = [""], list[str]()  # what closes the brackets and quotes that are open
+    for i, sign in enumerate(text):
+        if text[i - 1 : i] != "\\":
+            if inside and sign == inside[-1]:
+                inside.pop()
+            elif sign in CLOSED_BY and not (inside and inside[-1] in QUOTES):
+                inside.append(CLOSED_BY[sign])
+            elif sign == "," and not inside:
+                parts.append("")
+                continue
+        parts[-1] += sign
+    return [part.strip() for part in parts]
 
 
 def _narrowed(block: dict[str, list[str]], wanted: Mapping[str, list[str]]) -> dict[str, list[str]] | None:

@@ -21,7 +21,13 @@ from diffusion_lab.printable import escape_output, make_console
 from diffusion_lab.progress import duration
 from diffusion_lab.runs.names import LOG
 from diffusion_lab.runs.shell_commands import command
-from hydra_plugins.diffusion_lab_launcher._job_progress import JobProgress, job_progress, steps_left, sweep_rest
+from hydra_plugins.diffusion_lab_launcher._job_progress import (
+    JobProgress,
+    job_progress,
+    steps_left,
+    steps_of,
+    sweep_rest,
+)
 
 if TYPE_CHECKING:
     from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome
@@ -46,7 +52,7 @@ class Screen:
         self.jobs, self.folder, self.slots = jobs, folder, slots
         words = differing([job.overrides for job in jobs], [job.name for job in jobs])
         self.words = {job.index: text for job, text in zip(jobs, words, strict=True)}
-        self._steps = {job.index: steps_left(job) for job in jobs}  # that this sweep trains
+        self._left = {job.index: steps_left(job) for job in jobs}  # steps at the start of the sweep
         self._ended: list[Outcome] = []
         self._running: list[tuple[Job, float, JobProgress]] = []  # with the Unix time of its start
         self._read = 0.0
@@ -137,13 +143,11 @@ class Screen:
         ended = {outcome.job.index for outcome in self._ended}
         now = time.time()
         running = [
-            (now - started, at.rest, self._steps[job.index])
-            for job, started, at in self._running
-            if job.index not in ended
+            (now - started, self._left[job.index], at) for job, started, at in self._running if job.index not in ended
         ]
-        trained = [(end.seconds, self._steps[end.job.index]) for end in self._ended if end.status == "done"]
-        waiting = [self._steps[job.index] for job in self._waiting()]
-        return sweep_rest(running, waiting, [job for job in trained if job[0]], self.slots)
+        trained = [end for end in self._ended if end.status == "done" and end.seconds]
+        whole = [(max(end.seconds, job_progress(end.job, 0.0).trained), steps_of(end.job)) for end in trained]
+        return sweep_rest(running, [self._left[job.index] for job in self._waiting()], whole, self.slots)
 
     def _table(self) -> Any:
         """The running jobs and the bar of the sweep."""

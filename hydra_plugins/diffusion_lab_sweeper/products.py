@@ -32,6 +32,7 @@ class ProductsSweeper(Sweeper):
         self.products, self.params = products or [], params
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        self.loader = hydra_context.config_loader
         self.launcher = Plugins.instance().instantiate_launcher(
             hydra_context=hydra_context, task_function=task_function, config=config
         )
@@ -43,7 +44,7 @@ class ProductsSweeper(Sweeper):
             JobsFailed: some job is not done; the launcher has said which.
         """
         assert self.launcher is not None, "Hydra calls setup first"
-        jobs = list(jobs_of(self.products, self.params, arguments))
+        jobs = list(jobs_of(self.products, self.params, arguments, self.loader))
         if not jobs:
             raise ConfigError(
                 f"{' '.join(arguments) or 'hydra.sweeper.products=[]'} must leave a job of the sweep; see its products"

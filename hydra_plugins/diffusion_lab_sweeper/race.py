@@ -109,9 +109,9 @@ class RaceSweeper(Sweeper):
 
     def _jobs(self, arguments: list[str]) -> list[list[str]]:
         """The jobs of the sweep, as lists of words."""
-        if self.products:
-            return list(jobs_of(self.products, self.params, arguments))
         assert self.hydra_context is not None
+        if self.products:
+            return list(jobs_of(self.products, self.params, arguments, self.hydra_context.config_loader))
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
         params = [f"{key}={values}" for key, values in (self.params or {}).items()]
         overrides = parser.parse_overrides([*params, *arguments])

@@ -127,6 +127,7 @@ def test_no_setting_of_a_training_is_taken_for_a_misspelled_one_of_a_race() -> N
     conf = conf_dir()
     names = [*yaml_file(conf / "train.yaml"), *(path.name for path in conf.iterdir() if path.is_dir())]
     assert len(names) > 40 and [name for name in names if _fault([f"{name}=x"])] == []
+    assert _fault(["--config-dir", "alphas"]) is None
 
 
 def test_jobs_are_methods_and_seeds() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 
-from diffusion_lab.cli.sweep_jobs import jobs_of
+import pytest
+
+from diffusion_lab.cli.sweep_jobs import jobs_of, split_values
 
 PRODUCTS = [
     {"schedule": "linear, cosine", "sampler": "uniform,speed"},
@@ -53,6 +55,36 @@ def test_a_comma_within_brackets_or_quotes_is_part_of_one_value() -> None:
         "metrics.names=[fid,kid]",
         "metrics.names=[fid]",
     ]
+
+
+@pytest.mark.parametrize(
+    ("values", "word"), [("true,false", "true"), ("1e-3,2e-3", "1e-3"), ("0.10,0.2", "0.10"), ("0.00001,1", "0.00001")]
+)
+def test_values_are_compared_and_kept_as_they_are_typed(values: str, word: str) -> None:
+    assert list(jobs_of([{"x": values}], {}, [f"x={word}"])) == [[f"x={word}"]]
+    assert list(jobs_of([{"x": values}, {"x": word}], {})) == [[f"x={one}"] for one in values.split(",")]
+
+
+def test_ranges_and_choices_are_swept() -> None:
+    assert [job[0] for job in cells("seed=range(0,2)", "schedule=linear", "sampler=speed")] == ["seed=0", "seed=1"]
+    lr = [job[-1] for job in cells("lr=choice(1,2)", "seed=0", "schedule=linear", "sampler=speed")]
+    assert lr == ["lr=1", "lr=2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("a, b,c", ["a", "b", "c"]),
+        ("[a,b],c", ["[a,b]", "c"]),
+        ("{a: [1,2], b: 3}", ["{a: [1,2], b: 3}"]),
+        ("'a,b',\"c,'d\",e", ["'a,b'", '"c,\'d"', "e"]),
+        ("'(',a", ["'('", "a"]),
+        (r"a\,b,c", [r"a\,b", "c"]),
+        ("", [""]),
+    ],
+)
+def test_commas_within_brackets_and_quotes_part_nothing(text: str, parts: list[str]) -> None:
+    assert split_values(text) == parts
 
 
 def test_other_seeds_can_be_added_to_a_study() -> None:

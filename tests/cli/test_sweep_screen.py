@@ -23,6 +23,10 @@ def job(folder: Path, index: int = 0, overrides: tuple[str, ...] = ("seed=0",), 
     return Job(index, list(overrides), OmegaConf.create({"max_steps": steps}), folder)
 
 
+def told(step: int, rest: float | None = None, trained: float = 0.0) -> JobProgress:
+    return JobProgress(step, 100, trained, rest, "")
+
+
 def test_a_job_is_called_by_what_not_all_jobs_have() -> None:
     jobs = [["lr=1", "seed=0"], ["lr=1", "seed=1"], ["lr=1", "seed=1", "sampler=speed"]]
     assert differing(jobs, ["a", "b", "c"]) == ["seed=0", "seed=1", "seed=1 sampler=speed"]
@@ -36,7 +40,7 @@ def test_jobs_that_their_words_do_not_distinguish_have_their_names() -> None:
 def test_the_rest_of_a_sweep_is_that_of_its_slots() -> None:
     """Two jobs of 100 steps took 50 s each; of two that run one has 10 s left, the other is 20 s old and silent; three
     wait, the last of them twice as long. The slots are free after 10 and 30, 60 and 30, 60 and 80, 160 and 80 s."""
-    running = [(40.0, 10.0, 100), (20.0, None, 100)]
+    running = [(40.0, 100, told(80, 10.0)), (20.0, 100, told(0))]
     assert sweep_rest(running, [100, 100, 200], [(50.0, 100), (50.0, 100)], 2) == pytest.approx(160.0)
 
 
@@ -45,7 +49,7 @@ def test_the_rest_counts_the_slots_and_not_the_jobs_that_run_at_the_moment_one_e
     the 16 - k - 1 that wait, from now on in one slot and from 5 s on in the other."""
     for ended in range(1, 16):
         waiting = 16 - ended - 1
-        rest = sweep_rest([(5.0, 5.0, 100)], [100] * waiting, [(10.0, 100)] * ended, 2)
+        rest = sweep_rest([(5.0, 100, told(50, 5.0))], [100] * waiting, [(10.0, 100)] * ended, 2)
         assert rest == pytest.approx(max(10 * -(-waiting // 2), 5 + 10 * (waiting // 2)))
     for ended in range(2, 16, 2):  # both end at once
         assert sweep_rest([], [100] * (16 - ended), [(10.0, 100)] * ended, 2) == pytest.approx(10 * (16 - ended) / 2)
@@ -64,36 +68,42 @@ def test_the_line_of_a_job_that_ends_has_the_rest_over_all_slots(tmp_path: Path,
 
 
 def test_the_rest_is_at_least_that_of_the_longest_job_and_nothing_before_any_is_known() -> None:
-    running = [(10.0, 90.0, 100), (99.0, 1.0, 100)]
+    running = [(10.0, 100, told(1, 90.0)), (99.0, 100, told(99, 1.0))]
     assert sweep_rest(running, [], [], 2) == 90.0
-    assert sweep_rest([(5.0, None, 100)], [100], [], 1) is None
-    assert sweep_rest([(5.0, None, 100)], [100], [(20.0, 100)], 1) == pytest.approx(15 + 20)
+    assert sweep_rest([(5.0, 100, told(0))], [100], [], 1) is None
+    assert sweep_rest([(5.0, 100, told(0))], [100], [(20.0, 100)], 1) == pytest.approx(15 + 20)
 
 
 def test_the_rest_of_a_sweep_that_goes_on_leaves_out_what_was_trained_before(tmp_path: Path, capsys) -> None:
-    """The first of three jobs of 100 steps went on at step 60 and took 40 s, a second for each of its steps; the second
-    is done before, and of the third 70 steps are left."""
-    jobs = [job(tmp_path / f"run{i}", i, (f"seed={i}",)) for i in range(3)]
-    for one, step in zip(jobs, (60, 100, 30), strict=True):
+    """The first of four jobs of 100 steps went on at step 98, took 12 s with its start and evaluation, and 100 s in
+    all; the second is done, of the third 70 steps are left, and the fourth begins again."""
+    jobs = [job(tmp_path / f"run{i}", i, (f"seed={i}",)) for i in range(4)]
+    for one, (step, seconds) in zip(jobs, ((98, 90), (100, 100), (30, 30), (60, 60)), strict=True):
         one.folder.mkdir()
-        (one.folder / "timing.jsonl").write_text(f'{{"step": {step}}}\n')
+        (one.folder / "timing.jsonl").write_text(f'{{"step": {step}, "seconds": {seconds}.0}}\n')
+    (jobs[1].folder / "result.json").write_text('{"status": "done", "step": 100}')
+    for one in (jobs[1], jobs[3]):
+        one.config.anew = True
+    assert jobs[1].is_done()
     with Screen(jobs, tmp_path) as screen:
-        screen.finished(Outcome(jobs[0], "done", seconds=40.0))
-    assert capsys.readouterr().out.splitlines()[1].endswith("seed=0  40 s  eta 1 min 10 s")
-    jobs[2].config.anew = True
-    with Screen(jobs, tmp_path) as screen:
-        screen.finished(Outcome(jobs[0], "done", seconds=40.0))
-    assert capsys.readouterr().out.splitlines()[1].endswith("seed=0  40 s  eta 1 min 40 s")
+        (jobs[0].folder / "timing.jsonl").write_text('{"step": 100, "seconds": 100.0}\n')
+        screen.finished(Outcome(jobs[0], "done", seconds=12.0))
+    assert capsys.readouterr().out.splitlines()[1].endswith("seed=0  12 s  eta 2 min 50 s")
+
+
+def test_a_running_job_that_goes_on_tells_the_time_of_a_step_from_all_of_it() -> None:
+    """It went on at step 90 of 100 after 90 s and has 5 s left of its 10; another waits, with 100 steps."""
+    assert sweep_rest([(5.0, 10, told(95, 5.0, 95.0))], [100], [], 1) == pytest.approx(5 + 100)
 
 
 def test_a_job_stands_where_it_has_told(tmp_path: Path) -> None:
-    assert job_progress(job(tmp_path), time.time()) == JobProgress(0, 100, None, "")
-    (tmp_path / "timing.jsonl").write_text('{"step": 40, "eta_seconds": 60.0}\n')
+    assert job_progress(job(tmp_path), time.time()) == told(0)
+    (tmp_path / "timing.jsonl").write_text('{"step": 40, "seconds": 44.5, "eta_seconds": 60.0}\n')
     (tmp_path / "evaluations.jsonl").write_text('{"step": 20, "name": "fd1k_digits", "value": 0.51505}\n')
     written = (tmp_path / "timing.jsonl").stat().st_mtime
     os.utime(tmp_path / "timing.jsonl", (written - 20, written - 20))
-    step, steps, rest, metric = job_progress(job(tmp_path), written - 30)
-    assert (step, steps, metric) == (40, 100, "fd1k_digits 0.5151") and rest == pytest.approx(40, abs=2)
+    step, steps, trained, rest, metric = job_progress(job(tmp_path), written - 30)
+    assert (step, steps, trained, metric) == (40, 100, 44.5, "fd1k_digits 0.5151") and rest == pytest.approx(40, abs=2)
     assert job_progress(job(tmp_path), written).rest is None  # it told that before it was started again
 
 

@@ -42,12 +42,12 @@ def main(words: list[str]) -> int:
 def _fault(words: list[str]) -> str | None:
     """Why a word cannot be one of a race; None if all can."""
     for word in words:
-        key, _, value = word.partition("=")
+        key, sign, value = word.partition("=")
         if key in OWN and "," in value:
             return f"{word} must be one value, as the race is one; use e.g. {key}={value.partition(',')[0]}"
         if key in ("question.seeds", "question.stopping", "question.alpha"):
             return f"{word} must be left out, because a race sets it; use seed=0..9 and alpha=0.05"
-        if key not in OWN and (meant := difflib.get_close_matches(key, OWN, n=1, cutoff=0.75)):
+        if sign and key not in OWN and (meant := difflib.get_close_matches(key, OWN, n=1, cutoff=0.75)):
             return (
                 f"{key}: there is no setting {key} (did you mean '{meant[0]}'?); `diffusion-lab race --help` lists them"
             )
