@@ -25,7 +25,7 @@ from diffusion_lab.cli.config import compose_train
 from diffusion_lab.cli.options import files
 from diffusion_lab.cli.show_numbers import numbers_before_training
 from diffusion_lab.files import write_whole
-from diffusion_lab.plotting import LOG_SNR, line_style, log_axis, log_snr_axis, panels, style, svg
+from diffusion_lab.plotting import line_style, log_axis, log_snr_axis, panels, style, svg
 from diffusion_lab.reports.timestep_numbers import TimestepNumbers, log_snr_range, wide
 from experiments.crossed import EDGES, FOLDER, Cell, allocations_of
 from experiments.option_pages import DRAWN
@@ -104,7 +104,6 @@ def _averaged(own: dict[str, np.ndarray], uniform: dict[str, np.ndarray]) -> Fig
         beside = {"linestyle": ":", "linewidth": 1.2, "label": f"{schedule}, uniform"}
         axis.stairs(uniform[schedule] / np.diff(EDGES), EDGES, color=line.color, **beside)
     log_snr_axis(axis, EDGES[0], EDGES[-1])
-    axis.set_xlabel(f"{LOG_SNR}; the first and the last bin hold all beyond")
     axis.set_ylim(bottom=0)
     axis.set_ylabel("objective\nper unit of ln SNR")
     return _labelled(figure, axis, axis)

@@ -54,7 +54,8 @@ def main() -> int:
         if held_out := HELD_OUT.get(figure):
             beside = verdicts(FOLDER / values, held_out).items()
             lines += [line(f"{name}, held-out images", one) for name, one in beside if one is not None]
-        label = sides(f"{of_what('ratio', metric)} to {base}", "lower")
+        what = "the Fréchet distance" if held_out else metric
+        label = sides(of_what("ratio", what, base), "lower")
         with style():
             write_whole(FOLDER / figure, svg(interval_figure(lines, label, "ratio", MARGIN)))
     for figure, (place, key, metric) in ALONG.items():

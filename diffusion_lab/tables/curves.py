@@ -95,8 +95,8 @@ def differences(results: Results) -> dict[str, Figure]:
     when = {when_words(results, outcome.cell) for outcome in results.outcomes}
     bases = {reference_title(results.table, outcome.cell.column) for outcome in results.outcomes}
     base = bases.pop() if len(bases) == 1 else "the baseline of its column"
-    what = of_what(results.scale, results.values.quantity)
-    label = sides(f"{what} to {base}{''.join(when) if len(when) == 1 else ''}", results.better)
+    at = when.pop() if len(when) == 1 else ""
+    label = sides(of_what(results.scale, results.values.quantity, f"{base}{at}"), results.better)
     with style():
         image = data_uri(interval_figure(lines, label, results.scale, results.table.margin))
     title = "Ratio to the baseline" if results.scale == "ratio" else "Difference to the baseline"
@@ -107,13 +107,15 @@ def _caption(results: Results) -> str:
     counts = sorted({outcome.compared.n for outcome in results.outcomes})
     seeds = " to ".join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))
     ratio = results.scale == "ratio"
-    filled = marks(within(results.table)) if ratio else "Filled and bold: decided"
+    said = marks(within(results.table), [outcome.compared.word for outcome in results.outcomes])
+    claims = ", which side the paper claims, and whether that holds here"
+    right = f"Right: the numbers{claims * any(outcome.claimed for outcome in results.outcomes)}."
     when = {when_words(results, outcome.cell) for outcome in results.outcomes}
     return (
         f"{results.values.quantity} {'over' if ratio else 'minus'} the baseline's at the same seed"
         f"{' or'.join(sorted(when))}: diamonds are {'geometric means' if ratio else 'means'} over n = {seeds} seeds, "
         "lines their 95 % intervals, which hold for all rows of a column at once; an arrow at the edge points to "
-        f"values beyond it. {filled}. Right: the numbers, which side the paper claims, and whether that holds here."
+        f"values beyond it. {f'{said}. ' if said else ''}{right}"
         f"{f' Grey: equal {within(results.table)}.' if ratio else ''}"
     )
 

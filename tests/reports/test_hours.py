@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from diffusion_lab.reports import compare, group_runs, read_runs
-from diffusion_lab.reports.comparison.hours import same_hours
+from diffusion_lab.reports.comparison.hours import same_devices, same_hours
 from diffusion_lab.reports.pair.speedup_of_runs import in_seconds, sentences
 from diffusion_lab.runs.run import Run
 from tests.reports.synthetic import set_rate, write_run
@@ -49,6 +49,23 @@ def test_hours_are_shared_in_turns_or_at_the_same_time(text: str, shared: bool) 
 def test_a_start_that_is_not_recorded_is_not_known_to_be_shared() -> None:
     one, other = Run(Path("a"), "done", info={"seed": 0}), Run(Path("b"), "done", info={"seed": 0, "started": "once"})
     assert not same_hours([one], [other])
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "same"),
+    [
+        ("cpu cuda:0", "cpu cuda:1", True),  # the seeds are of different devices, the two runs of a seed are not
+        ("cpu cuda:0", "cuda:0 cpu", False),
+        ("cpu cpu", "cpu cuda:0", False),
+        ("cpu -", "cpu cuda:0", True),  # not recorded
+    ],
+)
+def test_the_two_runs_of_a_seed_are_compared_on_one_kind_of_device(ours: str, theirs: str, same: bool) -> None:
+    def runs(words: str) -> list[Run]:
+        infos = [{"seed": k} | ({} if word == "-" else {"device": word}) for k, word in enumerate(words.split())]
+        return [Run(Path("x"), "done", info=info) for info in infos]
+
+    assert same_devices(runs(ours), runs(theirs)) is same
 
 
 def table(folder: Path, order: list[tuple[str, int]], steps: int = 250) -> tuple[dict[str, str], list[str], list]:

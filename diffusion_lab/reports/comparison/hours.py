@@ -1,4 +1,4 @@
-"""What training by one method costs over another, and whether the two shared the hours of a machine."""
+"""What training by one method costs over another, and whether the two shared the machine and its hours."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from diffusion_lab.runs.run import Run
 
 
 def cost_of(group: Group, base: Group) -> Interval | None:
-    """Interval of the baseline's images/s over the group's, paired by seed."""
+    """Interval of the baseline's images/s over the group's, paired by seed; None if a pair is of a CPU and a GPU."""
+    if not same_devices(timed(group), timed(base)):
+        return None
     ours, theirs = ({run.seed: run.images_per_second or 0.0 for run in timed(one)} for one in (group, base))
     ratios = [reference / own for own, reference in pairs(ours, theirs)]
     return ratio_interval(ratios) if ratios else None
@@ -22,6 +24,17 @@ def cost_of(group: Group, base: Group) -> Interval | None:
 def timed(group: Group) -> list[Run]:
     """The finished runs whose rate is recorded."""
     return [run for run in group.done if run.images_per_second]
+
+
+def device_of(run: Run) -> str:
+    """cpu, cuda, ..; "" if it is not recorded."""
+    return str(run.info.get("device") or "").partition(":")[0]
+
+
+def same_devices(ours: Sequence[Run], theirs: Sequence[Run]) -> bool:
+    """Whether no seed was trained on a CPU by one method and on a GPU by the other."""
+    devices = [{run.seed: device_of(run) for run in runs if device_of(run)} for runs in (ours, theirs)]
+    return all(devices[0][seed] == devices[1][seed] for seed in devices[0].keys() & devices[1].keys())
 
 
 class Span(NamedTuple):

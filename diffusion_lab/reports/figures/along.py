@@ -45,7 +45,7 @@ def along_axis(of: Along) -> Any:
     axis.set_xticks(places, [f"{value:,}" for value in of.values])
     axis.minorticks_off()
     axis.set_xlabel(of.key)
-    axis.set_title(f"{of_what(of.scale, of.metric)} to {of.base}")
+    axis.set_title(of_what(of.scale, of.metric, of.base))
     low, high = axis.get_ylim()
     name_lines(figure, [axis], [[(min(max(y, low), high), name, color) for y, name, color in last]])
     return figure

@@ -14,6 +14,7 @@ import numpy as np
 
 from diffusion_lab.plotting import images_axis, label_ends, line_style, log_axis, log_if_wide, many, name_lines, panels
 from diffusion_lab.reports.comparison.groups import Group
+from diffusion_lab.reports.comparison.hours import device_of
 from diffusion_lab.reports.comparison.metrics import (
     VAL_LOSS,
     Timed,
@@ -189,8 +190,7 @@ class Clocked(NamedTuple):
 def against_time(groups: Sequence[Group], metric: str) -> Figure | None:
     """The metric and the validation loss against training time; None if no curve has two points with a time, or the
     runs are of a CPU and a GPU, whose times show the machine."""
-    devices = {str(run.info.get("device")).partition(":")[0] for group in groups for run in averaged_runs(group)}
-    if len(devices - {"None"}) > 1:
+    if len({device_of(run) for group in groups for run in averaged_runs(group)} - {""}) > 1:
         return None
     drawn = {key: clocked(groups, key) for key in _keys(metric)}
     drawn = {key: found for key, found in drawn.items() if any(len(one.line.x) > 1 for one in found)}

@@ -33,7 +33,7 @@ from diffusion_lab.reports.figures.table_rows import (
     with_band,
     with_equality,
 )
-from diffusion_lab.verdicts import CLAIM_SEEDS, Scale, Verdict, judge
+from diffusion_lab.verdicts import CLAIM_SEEDS, Scale, Verdict, Word, judge
 
 SHADE = {"color": "#888888", "alpha": 0.15, "linewidth": 0, "zorder": 0}
 STEPS = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)  # between ticks of ratios near 1
@@ -56,13 +56,13 @@ def effects(table: Table) -> Figure | None:
         f"are {mean} over the common seeds ({_seeds(compared)}), dots single seeds"
     )
     if any(row.has_interval for row in compared):
-        caption += ", lines 95 % intervals for all rows together; that of what is better or worse excludes "
-        caption += f"{none}. {marks(table.question.within)}"
+        caption += ", lines 95 % intervals for all rows together"
+        caption += f"; that of what is better or worse excludes {none}" * any(row.bold for row in compared)
+        caption += f". {said}" if (said := marks(table.question.within, [_word(row) for row in compared])) else ""
     caption += ". An arrow at the edge points to values beyond it."
     if shown:
         caption += f" Grey: equal {table.question.within}."
-    name = table.base.label if len(table.base.label) <= SHORT_NAME else "the baseline"
-    return Figure.drawn(f"{what} to {name}", caption, _lines, table, ends, shown)
+    return Figure.drawn(f"{what} to {_base(table)}", caption, _lines, table, ends, shown)
 
 
 def _seeds(compared: Sequence[Row]) -> str:
@@ -106,9 +106,13 @@ def _lines(table: Table, ends: tuple[float, float], shown: bool) -> Any:
     if scale == "ratio":
         logarithms_as_ratios(axis, ends)
     better = ("higher" if rising(groups, table.metric) else "lower") if directed(groups, table.metric) else ""
-    base = table.base.label if len(table.base.label) <= SHORT_NAME else "the baseline"
-    axis.set_xlabel(sides(f"{of_what(scale, with_units(groups, table.metric))} to {base}", better))
+    axis.set_xlabel(sides(of_what(scale, with_units(groups, table.metric), _base(table)), better))
     return figure
+
+
+def _base(table: Table) -> str:
+    """The baseline's name, if it is short."""
+    return table.base.label if len(table.base.label) <= SHORT_NAME else "the baseline"
 
 
 def sides(label: str, better: str) -> str:
@@ -121,8 +125,12 @@ def _line(row: Row, table: Table, places: int) -> IntervalLine:
     if row.effect is None:
         return IntervalLine(row.group.label, None, row.unpaired, "no claim")
     text = effect_text(row.effect, table.scale, places)
-    word = row.verdict.word if row.verdict else "no claim"
+    word = _word(row)
     return IntervalLine(row.group.label, on_axis(row.effect, table.scale), with_equality(text, word), word)
+
+
+def _word(row: Row) -> Word:
+    return row.verdict.word if row.verdict else "no claim"
 
 
 def logarithms_as_ratios(axis: Any, ends: tuple[float, float]) -> None:
@@ -205,7 +213,7 @@ def _axis(table: Table, curves: Sequence[EffectCurve]) -> Any:
     _frame(table, axis, curves)
     images_axis(axis)
     label = with_units([row.group for row in table.rows], table.metric)
-    axis.set_title(f"{of_what(table.scale, label)} to {table.base.label}")
+    axis.set_title(of_what(table.scale, label, table.base.label))
     last = np.clip(
         [one.size[-1] for one in curves], *axis.get_ylim()
     )  # the name of a line that is cut stands at the edge
@@ -232,9 +240,11 @@ def _panels(table: Table, curves: Sequence[EffectCurve]) -> Any:
     return figure
 
 
-def of_what(scale: Scale, what: str) -> str:
-    """`ratio of fd1k_digits`, `difference in precision`."""
-    return f"ratio of {what}" if scale == "ratio" else f"difference in {what}"
+def of_what(scale: Scale, what: str, base: str = "") -> str:
+    """`ratio of fd1k_digits to uniform`, `difference in precision from uniform`; both also without the baseline."""
+    if scale == "ratio":
+        return f"ratio of {what}" + f" to {base}" * bool(base)
+    return f"difference in {what}" + f" from {base}" * bool(base)
 
 
 def _frame(table: Table, axis: Any, curves: Sequence[EffectCurve]) -> None:

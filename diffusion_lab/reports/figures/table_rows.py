@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,9 +71,14 @@ INK = "#333333"  # of all lines: a colour would be read as a group
 EQUAL = "#BBBBBB"  # of the squares
 
 
-def marks(within: str) -> str:
-    """What the marks of `interval_lines` say, for a caption."""
-    return f"Filled and bold: better or worse; square: equal, as the 90 % interval lies {within}; else not decided"
+def marks(within: str, words: Iterable[Word]) -> str:
+    """What the marks of lines with these verdicts say, for a caption; empty if none has one."""
+    found = set(words)
+    said = ["filled and bold: better or worse"] * bool(found & {"better", "worse"})
+    said += [f"square: equal, as the 90 % interval lies {within}"] * ("equal" in found)
+    said += ["square: identical"] * (found & set(EQUAL_WORDS) == {"identical"})
+    said += ["hollow: not decided"] * ("not decided" in found)
+    return "; ".join(said).capitalize()
 
 
 def interval_lines(lines: Sequence[IntervalLine], ends: tuple[float, float]) -> tuple[Any, Any]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from diffusion_lab.reports.comparison.groups import Group
-from diffusion_lab.reports.comparison.hours import same_hours
+from diffusion_lab.reports.comparison.hours import same_devices, same_hours
 from diffusion_lab.reports.comparison.metrics import directed, protocols, rising, shared_protocol, time_of
 from diffusion_lab.reports.pair.speedup import NEAREST, MetricCurve, SpeedUp, speed_up
 from diffusion_lab.runs.run import Run
@@ -52,6 +52,8 @@ def in_seconds(base: Group, own: Group, metric: str) -> RunsSpeedUp:
     if the two were not trained in the same hours: the drift of the machine would be in it."""
     if any(all(run.training_clock is None for run in group.done) for group in (base, own)):
         return RunsSpeedUp(None, "the runs have not recorded the time of training without evaluations")
+    if not same_devices(base.done, own.done):
+        return RunsSpeedUp(None, "a seed was trained on a CPU by one and on a GPU by the other")
 
     def course(run: Run) -> MetricCurve:
         timed = time_of(run, _key(metric))

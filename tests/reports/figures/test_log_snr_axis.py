@@ -49,8 +49,17 @@ def test_the_loss_of_a_report(count: int, tmp_path: Path, drawn: list[Any], monk
 
 
 def test_the_pages_of_options() -> None:
-    assert falling(option_figures._known("sampler", [method("linear"), method("cosine")])) == [True]
-    assert falling(option_figures._averaged({"linear": np.full(len(EDGES) - 1, 1 / 24)})) == [True]
+    assert falling(option_figures._known("sampler", [[method("linear")], [method("cosine")]])) == [True]
+    share = {"linear": np.full(len(EDGES) - 1, 1 / 24)}
+    assert falling(option_figures._averaged(share, share)) == [True]
+
+
+def test_what_changes_with_the_step_is_drawn_after_its_changes_too() -> None:
+    """The figure of fdm_warmup was that of min_snr, its weight at step 0."""
+    (first, late), (one,) = (option_figures._shown("weighting", name, "linear") for name in ("fdm_warmup", "min_snr"))
+    assert first.name == "linear, step 0" and late.name == "linear, after all changes"
+    np.testing.assert_array_equal(first.weight, one.weight)
+    np.testing.assert_allclose(late.weight, 1.0)
 
 
 def test_no_figure_has_an_axis_of_its_own() -> None:

@@ -7,7 +7,7 @@ from diffusion_lab.intervals import mean_interval
 from diffusion_lab.reports import Question, group_runs, read_runs, summarise
 from diffusion_lab.reports.comparison.rows import tabulate
 from diffusion_lab.reports.figures.ratios import effects, effects_over_training, ratio_ticks
-from diffusion_lab.reports.figures.table_rows import EQUAL, limits, with_band
+from diffusion_lab.reports.figures.table_rows import EQUAL, limits, marks, with_band
 from tests.reports.curves import STEPS, power_law, write_curves
 from tests.reports.synthetic import METHODS
 from tests.reports.test_tables import FD, write_seeds
@@ -38,7 +38,7 @@ def test_lines_stand_in_the_order_of_the_table(sweep):
 
 def test_a_larger_value_is_better_where_it_is(sweep):
     figure = figure_of(sweep, "precision1k_digits")
-    assert "← worse      difference in precision1k_digits to uniform      better →" in drawing(figure)
+    assert "← worse      difference in precision1k_digits from uniform      better →" in drawing(figure)
     assert figure.title == "Difference to uniform"
 
 
@@ -65,7 +65,15 @@ def test_what_is_equal_has_a_mark_and_a_word_of_its_own(tmp_path):
     text = drawing(figure)
     assert text.count(f"fill: {EQUAL.lower()}") == 2 and text.count("fill: #ffffff; stroke") == 0
     assert "]  equal -->" in text and "<!-- 1  identical -->" in text
-    assert "square: equal, as the 90 % interval lies within 10 %" in figure.caption
+    assert "Square: equal, as the 90 % interval lies within 10 %." in figure.caption and "hollow" not in figure.caption
+
+
+def test_a_caption_says_of_the_marks_what_is_there():
+    assert marks("within 10 %", ["no claim"]) == ""
+    assert marks("within 10 %", ["worse", "not decided", "no claim"]) == (
+        "Filled and bold: better or worse; hollow: not decided"
+    )
+    assert marks("within 10 %", ["identical"]) == "Square: identical"
 
 
 def test_the_figures_of_a_race_have_no_intervals(tmp_path):
