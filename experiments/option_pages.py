@@ -34,7 +34,8 @@ CAPTION = {
 }
 MEASURED = (
     "*The share of the training objective by ln SNR on the cosine and the linear schedule: mean over this sampler's "
-    "runs in the study with eps and unit weighting, beside that of uniform (dotted); the outermost bins hold all beyond.*"
+    "runs in the study with eps and unit weighting, beside that of uniform (dotted); the outermost bins hold all "
+    "beyond.*"
 )
 
 
