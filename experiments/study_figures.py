@@ -6,6 +6,7 @@ python -m experiments.study_figures
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 from diffusion_lab.files import write_whole
@@ -45,8 +46,8 @@ def line(name: str, found: Verdict) -> IntervalLine:
     return IntervalLine(name, Interval(math.log(found.size), None, low, high, found.n), text, found.word)
 
 
-def main() -> int:
-    """Write all figures; returns 0."""
+def figures() -> Iterator[tuple[str, bytes]]:
+    """Each figure's path below `experiments/`, and its content."""
     for values, (metric, figure) in FIGURES.items():
         found = verdicts(FOLDER / values, metric)
         lines = [line(name, one) for name, one in found.items() if one is not None]
@@ -57,11 +58,17 @@ def main() -> int:
         what = "the Fréchet distance" if held_out else metric
         label = sides(of_what("ratio", what, base), "lower")
         with style():
-            write_whole(FOLDER / figure, svg(interval_figure(lines, label, "ratio", MARGIN)))
+            yield figure, svg(interval_figure(lines, label, "ratio", MARGIN))
     for figure, (place, key, metric) in ALONG.items():
         along = along_of(FOLDER / place, key, metric)._replace(metric=f"{metric} ↓")
         with style():
-            write_whole(FOLDER / figure, svg(along_axis(along)))
+            yield figure, svg(along_axis(along))
+
+
+def main() -> int:
+    """Write all figures; returns 0."""
+    for figure, content in figures():
+        write_whole(FOLDER / figure, content)
     return 0
 
 

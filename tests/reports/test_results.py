@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from diffusion_lab.cli.table_files import conf_folders, load_table, table_names
+from diffusion_lab.tables.curves import differences
 from diffusion_lab.verdicts import CLAIM_SEEDS
 from experiments.cells import FOLDER, result_files, results_of
 from tests.tables.in_numpy import check_intervals
@@ -35,6 +36,20 @@ def test_a_committed_table_is_what_its_values_say(place: Path) -> None:
         assert page.count("**") == 2  # the answer
     for image in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page):
         assert (folder / image).is_file()
+
+
+def test_a_figure_names_what_the_rows_are_compared_with_and_whether_claims_hold() -> None:
+    """Three columns have three baselines here; one table's rows have one."""
+    (several,) = differences(results_of("clts_mdlrc/figure6", "mini")).values()
+    (one,) = differences(results_of("adaptive_beta/table1", "mini")).values()
+    text = several.svg.decode()
+    assert (
+        "<!-- ← better      ratio of fd2k_digits to the baseline of its column over training      worse → -->" in text
+    )
+    assert "claim higher: holds here -->" in text and "claim lower: equal -->" in text
+    assert "ratio of fd2k_digits to DDPM over training" in one.svg.decode()
+    assert "claim higher: does not hold here -->" in one.svg.decode()
+    assert "hollow: not decided. Right: the numbers, which side the paper claims, and whether" in one.caption
 
 
 @pytest.mark.parametrize("page", [*(place / "table.md" for place in PLACES), *PAPERS], ids=str)
