@@ -13,7 +13,7 @@ SECTIONS = re.split(r"^## \d+\. ", PAGE.partition("\n## And")[0], flags=re.MULTI
 # For which verdicts the sentences were written: when one of these fails, read the answer again.
 WRITTEN_FOR = {
     "samplers": f"{'better ' * 13}worse worse worse better better equal worse open open better",
-    "budgets": "better better open open open open open open better open",
+    "budgets": "better better open open open open open open open open better open",
     "weightings": "better open open better better better better better open better better",
     "predictions": "better better open better better open worse better open better better open open open",
     "mixing": "worse open open worse worse open open worse open",
