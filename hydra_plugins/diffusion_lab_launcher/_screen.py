@@ -53,6 +53,7 @@ class Screen:
         words = differing([job.overrides for job in jobs], [job.name for job in jobs])
         self.words = {job.index: text for job, text in zip(jobs, words, strict=True)}
         self._left = {job.index: steps_left(job) for job in jobs}  # steps at the start of the sweep
+        self._whole: list[tuple[float, int]] = []  # of each job that is done now, seconds of all its starts, and steps
         self._ended: list[Outcome] = []
         self._running: list[tuple[Job, float, JobProgress]] = []  # with the Unix time of its start
         self._read = 0.0
@@ -94,6 +95,9 @@ class Screen:
     def finished(self, outcome: Outcome) -> None:
         """Print one line: number, status, what differs, time, the first metric or the reason, and the sweep's rest."""
         self._ended.append(outcome)
+        if outcome.status == "done" and outcome.seconds:
+            trained = job_progress(outcome.job, 0.0).trained
+            self._whole.append((max(outcome.seconds, trained), steps_of(outcome.job)))
         status = "done before" if outcome.status == "skipped" else outcome.status
         seconds = duration(outcome.seconds) if outcome.seconds else ""
         rest = self._eta() if self._live is None and outcome.seconds else ""
@@ -145,9 +149,7 @@ class Screen:
         running = [
             (now - started, self._left[job.index], at) for job, started, at in self._running if job.index not in ended
         ]
-        trained = [end for end in self._ended if end.status == "done" and end.seconds]
-        whole = [(max(end.seconds, job_progress(end.job, 0.0).trained), steps_of(end.job)) for end in trained]
-        return sweep_rest(running, [self._left[job.index] for job in self._waiting()], whole, self.slots)
+        return sweep_rest(running, [self._left[job.index] for job in self._waiting()], self._whole, self.slots)
 
     def _table(self) -> Any:
         """The running jobs and the bar of the sweep."""
