@@ -112,11 +112,14 @@ def _check_report(user: Path, folders: Sequence[Path]) -> None:
     page = (user / "runs" / "own" / "report.html").read_text()
     assert "contrast20 [grey levels] ↑" in page and "sample_variance20 ↑" not in page
     figure = (user / "figures" / "difference-to-uniform.svg").read_text()
-    assert "← worse      difference in contrast20 [grey levels]      better →" in figure
+    assert "← worse      difference in contrast20 [grey levels] from uniform      better →" in figure
     forget_directions(folders)
     code, said = run(user, *report)
     assert code == 0 and "contrast20 ↓" in said
-    assert "← better      ratio of contrast20      worse →" in (user / "figures" / "ratio-to-uniform.svg").read_text()
+    assert (
+        "← better      ratio of contrast20 to uniform      worse →"
+        in (user / "figures" / "ratio-to-uniform.svg").read_text()
+    )
 
 
 @pytest.fixture(scope="module")

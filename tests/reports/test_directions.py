@@ -57,7 +57,7 @@ def test_figures_follow_the_record(tmp_path: Path) -> None:
     groups = groups_with(tmp_path, {"better": "higher", "units": "grey levels"})
     figure = effects(tabulate(groups, NAME))
     assert figure is not None
-    assert f"← worse      difference in {NAME} [grey levels]      better →" in drawing(figure)
+    assert f"← worse      difference in {NAME} [grey levels] from uniform      better →" in drawing(figure)
     for group in groups:  # the course is drawn from metrics.jsonl
         for run in group.runs:
             with open(run.folder / "metrics.jsonl", "a") as file:
@@ -82,7 +82,7 @@ def test_a_metric_of_which_neither_direction_is_better_has_no_arrow_and_no_verdi
     assert compared.answer.startswith("Neither direction of this metric is better, so no row is better or worse than")
     assert "fewer than" not in compared.legend and "neither direction of this metric is better" in compared.legend
     figure = effects(tabulate(groups, NAME))
-    assert figure is not None and f"← lower      difference in {NAME}      higher →" in drawing(figure)
+    assert figure is not None and f"← lower      difference in {NAME} from uniform      higher →" in drawing(figure)
     assert in_images(groups[0], groups[1], NAME).found is None
     assert choose_metric(groups) != NAME and choose_metric(groups, NAME) == NAME
     both = pair(groups[0], groups[1], NAME)
