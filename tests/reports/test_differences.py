@@ -219,6 +219,31 @@ def test_the_options_of_a_name_are_those_that_hydra_composes(chosen):
     assert run_config_reader._options(named_by, alone, chosen) == whole != alone
 
 
+def test_a_part_whose_class_was_typed_or_set_is_not_named_by_its_option(tmp_path):
+    """A row of a gate by pixel was called `granularity=sample`, as its group's option is."""
+    mixed, key = "prediction=mixed", "prediction.granularity._target_"
+    for place, words in {
+        "a": (mixed,),
+        "b": (mixed, f"{key}=diffusion_lab.diffusion.PerPixel"),
+        "c": (mixed, f"{key}=diffusion_lab.diffusion.PerSample"),
+    }.items():
+        make(tmp_path / place, *words, "sampler=uniform")
+    path = tmp_path / "c" / "run.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps(record | {"overrides": [mixed], "group_hash": "c"}))  # as a preset may set it
+    record["config"]["prediction"]["granularity"]["_target_"] = "diffusion_lab.diffusion.PerBatch"
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "run.json").write_text(json.dumps(record | {"overrides": [mixed], "group_hash": "d"}))
+    for read in (read_run_config, read_config_alone):
+        groups = group_runs(read_runs(tmp_path).runs, read=read)
+        found = {group.runs[0].folder.name: group.said.get("prediction.granularity") for group in groups}
+        assert found == {"a": "per_sample", "b": "per_pixel", "c": "per_sample", "d": "per_batch"}
+    one, other = (read_run_config(group.runs[0]) for group in groups if group.runs[0].folder.name in "ad")
+    assert "prediction.granularity=per_batch (baseline per_sample)" in map(str, differences(other, one))
+    typed = next(group for group in groups if group.runs[0].folder.name == "b")
+    assert typed.word("prediction.granularity") == "per_pixel"
+
+
 def test_a_class_is_named_as_well_as_can_be_where_no_option_is_recorded():
     names = {"SpeeD": "speed", "MinSNR": "min_snr", "UNet": "unet", "LogitNormal": "logit_normal"}
     assert {name: short({"_target_": f"a.{name}"}) for name in names} == names

@@ -14,7 +14,8 @@ whole part as the run has it, but for the keys that were typed. The `ConfigReade
 is an argument of `group_runs`; without it, and for a run whose method or experiment is not known, all keys that differ
 are listed.
 
-A part is named by the option that was typed for it, which run.json records, and by its class where it does not.
+A part is named by the option that was typed for it, which run.json records, and by its class where it does not, where
+its `_target_` was typed, and where another part of that name has another class.
 """
 
 from __future__ import annotations
@@ -79,13 +80,20 @@ def read_config_alone(run: Run) -> RunConfig:
 
 
 def names_of(config: Mapping[str, Any], run: Run) -> Names:
-    """The parts of a run's configuration with their options, as far as run.json records words that can be typed."""
+    """The parts of a run's configuration with their options."""
+    return [(node, option) for place, option in options_of(run).items() if is_part(node := lookup(config, place))]
+
+
+def options_of(run: Run) -> dict[str, str]:
+    """Place of a part -> its option, as far as run.json records words that can be typed. A part whose class was typed
+    is no longer that of its option."""
     choices = run.info.get("choices")
     typed = choices.items() if isinstance(choices, dict) else ()
     words = {
         key_of_group(group): option for group, option in typed if isinstance(option, str) and WORD.fullmatch(option)
     }
-    return [(node, option) for place, option in words.items() if is_part(node := lookup(config, place))]
+    classes = {word.lstrip("+~").partition("=")[0] for word in run.overrides}
+    return {place: option for place, option in words.items() if f"{place}._target_" not in classes}
 
 
 def is_part(value: Any) -> bool:
@@ -176,8 +184,20 @@ def short(value: Any, names: Names = ()) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str, separators=(",", ":"))
 
 
+def shorts(values: Sequence[Any], names: Sequence[Names]) -> list[str]:
+    """The values as short texts, equal parts by one name; parts of several classes that would have one name are named
+    by their classes."""
+    every = [pair for known in names for pair in known]
+    words = [short(value, [*known, *every]) for value, known in zip(values, names, strict=True)]
+    classes: dict[str, set[str]] = {}
+    for value, word in zip(values, words, strict=True):
+        classes.setdefault(word, set()).add(repr(value["_target_"]) if is_part(value) else "")
+    return [short(value) if len(classes[word]) > 1 else word for value, word in zip(values, words, strict=True)]
+
+
 def _words(own: RunConfig, base: RunConfig, key: str) -> tuple[str, str]:
-    return short(lookup(own.config, key), own.names), short(lookup(base.config, key), base.names)
+    one, other = shorts([lookup(own.config, key), lookup(base.config, key)], [own.names, base.names])
+    return one, other
 
 
 def key_of_group(group: str) -> str:

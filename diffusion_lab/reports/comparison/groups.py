@@ -17,11 +17,11 @@ from typing import Any
 
 from diffusion_lab.reports.comparison.differences import (
     MISSING,
-    WORD,
     ConfigReader,
     RunConfig,
     canonical,
     lookup,
+    options_of,
     read_config_alone,
     replaced,
     short,
@@ -92,10 +92,8 @@ class Group:
 
     def word(self, key: str) -> str:
         """The value of a key as short text, of a part (and of a data set's source) the option that was typed for it."""
-        choices = self.runs[0].info.get("choices")
-        option = choices.get(key.removesuffix(".source").replace(".", "/")) if isinstance(choices, dict) else None
-        value = lookup(self.config, key)
-        return short(value, [(value, option)] if isinstance(option, str) and WORD.fullmatch(option) else ())
+        option, value = options_of(self.runs[0]).get(key.removesuffix(".source")), lookup(self.config, key)
+        return short(value, [(value, option)] if option else ())
 
     def comparable(self, key: str) -> list[Run]:
         """Finished runs that have `key`; if there are none, the runs with the largest last step."""

@@ -28,6 +28,7 @@ from diffusion_lab.reports.comparison.differences import (
     names_of,
     read_config_alone,
     short,
+    shorts,
     within,
     without_keys,
 )
@@ -151,8 +152,8 @@ def _differences(nodes: list[Any], names: Sequence[Names], path: str) -> list[di
     targets = [node.get("_target_") if isinstance(node, dict) else None for node in nodes]
     targets = [target if target is None or isinstance(target, str) else repr(target) for target in targets]
     if len(set(targets)) > 1:
-        for one, node, known in zip(different, nodes, names, strict=True):
-            one[path] = short(node, known)
+        for one, word in zip(different, shorts(nodes, names), strict=True):
+            one[path] = word
         for target in set(targets) - {None}:
             same = [i for i, other in enumerate(targets) if other == target]
             for i, further in zip(
@@ -165,8 +166,8 @@ def _differences(nodes: list[Any], names: Sequence[Names], path: str) -> list[di
             for one, further in zip(different, below, strict=True):
                 one |= further
     else:
-        for one, node, known in zip(different, nodes, names, strict=True):
-            one[path] = short(node, known)
+        for one, word in zip(different, shorts(nodes, names), strict=True):
+            one[path] = word
     return different
 
 
