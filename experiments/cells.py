@@ -14,7 +14,7 @@ table of which the last cells are written, and the first ones say what for:
     published PAPER/TABLE   the whole table: a paper's numbers, from conf/table
     reproduced PAPER/TABLE SCALE    the whole text: answer, figure and a verdict for each row, from
                                     PAPER/results/SCALE/TABLE/per_seed.csv
-    crossed DATA PART       the whole text: a part of the crossed study's page, from schedule_by_sampler/DATA.*.csv
+    part MODULE PART ..     the whole text: a part of a study's page, which the module here has in its PARTS
     archived                the whole table: what `archive/curves.npz` has of each study
     evidence QUESTION       the whole table: what an answer of answers.md rests on (`evidence.py`)
     along STUDY/FILE KEY METRIC     the whole table: ratios at each value of the key, trend and crossings, from
@@ -32,6 +32,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -233,18 +234,16 @@ def evidence(question: str) -> str:
     return evidence(question)
 
 
-def crossed(data: str, part: str) -> str:
-    """A part of the crossed study's page."""
-    from experiments import crossed_default, crossed_page
-
-    return {**crossed_page.PARTS, **crossed_default.PARTS}[part](data)
+def part(module: str, name: str, *arguments: str) -> str:
+    """A part of a study's page."""
+    return import_module(f"experiments.{module}").PARTS[name](*arguments)
 
 
 KINDS: dict[str, Callable[..., str]] = {"gpu_hours": gpu_hours, "pairs": pairs, "judged": judged}
 WHOLE: dict[str, Callable[..., str]] = {
     "published": published,
     "reproduced": reproduced,
-    "crossed": crossed,
+    "part": part,
     "archived": archived,
     "evidence": evidence,
     "along": along,

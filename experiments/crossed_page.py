@@ -1,4 +1,5 @@
-"""The parts of the crossed study's page that follow from its committed values: `<!-- cells: crossed DATA PART -->`.
+"""The parts of the crossed study's page that follow from its committed values:
+`<!-- cells: part crossed_page PART DATA -->`.
 
 All values are Fréchet distances, averaged and compared as logarithms: a mean is a geometric mean, a difference of two
 cells is a ratio, and 0.7 [0.6, 0.8] reads "0.7 times the other's, 95 % interval over seeds from 0.6 to 0.8". Tables
@@ -40,11 +41,6 @@ OWN_PREDICTIONS = "v, velocity or EDM's F"  # by schedule
 def values(data: str) -> Values:
     """The values of a data set at the end of training."""
     return values_of(FOLDER / f"{data}.values.csv")
-
-
-def block(data: str, part: str) -> str:
-    """The text of a part for a data set: the function of that name below."""
-    return PARTS[part](data)
 
 
 def first(found: Values) -> Values:

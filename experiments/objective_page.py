@@ -187,4 +187,5 @@ def _ends(found: Interval) -> str:
     return "" if found.low is None or found.high is None else f"[{found.low:+.3f}, {found.high:+.3f}]"
 
 
-PARTS = {"summary": lambda *_: summary(), "ratios": ratios}
+PARTS = {"summary": summary, "ratios": ratios}
+FIGURES = {"objective/digits.svg": ("objective/digits_16.per_seed.csv", figure)}

@@ -2,7 +2,6 @@
 
     python -m experiments.pairing_page RUNS    measure the second latents of finished runs that lack them, and write
                                                pairing/digits.sources.csv
-    python -m experiments.pairing_page         write pairing/sources.svg
 
 y[m, w, o, n, t, l, s] is the logarithm of the Fréchet distance of method m and block s, whose five sources of
 randomness, initial weights, order, noise, timesteps and latents, have one of two seeds each (s and 100 + s). Of two
@@ -30,14 +29,14 @@ from matplotlib.figure import Figure
 from diffusion_lab.files import write_whole
 from diffusion_lab.intervals import Interval, mean_interval
 from diffusion_lab.markup import csv_text
-from diffusion_lab.plotting import line_style, panel_title, panels, style, svg
+from diffusion_lab.plotting import line_style, panel_title, panels
 from diffusion_lab.reports import Run, read_runs
 from diffusion_lab.runs.lines import read_lines
 from diffusion_lab.runs.names import EVALUATIONS
 from diffusion_lab.verdicts import MARGIN, seeds_needed
 
 FOLDER = Path(__file__).resolve().parent / "pairing"
-VALUES, FIGURE = FOLDER / "digits.sources.csv", FOLDER / "sources.svg"
+VALUES = FOLDER / "digits.sources.csv"
 METHODS = ("uniform", "logit_normal", "speed")
 SOURCES = {  # name -> key of its seed
     "init": "stream_seeds.init",
@@ -248,14 +247,11 @@ def _ends(found: Interval) -> str:
 
 
 PARTS = {"predictions": predictions, "table": table, "patterns": patterns, "course": course}
+FIGURES = {"pairing/sources.svg": ("pairing/digits.sources.csv", figure)}
 
 
 def main(words: list[str]) -> int:
-    if words:
-        collect(Path(words[0]))
-    else:
-        with style():
-            write_whole(FIGURE, svg(figure()))
+    collect(Path(words[0]))
     return 0
 
 

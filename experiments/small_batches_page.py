@@ -86,3 +86,6 @@ def _words(found: Interval) -> str:
     if found.low is None or found.high is None:
         return f"{math.exp(found.mean):.2f}"
     return f"{math.exp(found.mean):.2f} [{math.exp(found.low):.2f}, {math.exp(found.high):.2f}]"
+
+
+PARTS = {"table": table}

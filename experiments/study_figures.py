@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 from diffusion_lab.files import write_whole
@@ -36,6 +37,7 @@ FIGURES = {  # file of values -> metric and figure
     },
 }
 HELD_OUT = {"newer/guidance.svg": "test_fd2k_digits"}  # figure -> the distance to held-out images, as further rows
+# Further ones are the FIGURES of the studies' own modules: path -> file of values and what draws it.
 ALONG = {"budgets/digits.svg": ("budgets/digits", "max_steps", "fd2k_digits")}  # figure -> files, key and metric
 
 
@@ -63,6 +65,12 @@ def figures() -> Iterator[tuple[str, bytes]]:
         along = along_of(FOLDER / place, key, metric)._replace(metric=f"{metric} ↓")
         with style():
             yield figure, svg(along_axis(along))
+    for module in sorted(FOLDER.glob("*_page.py")):
+        own = getattr(import_module(f"experiments.{module.stem}"), "FIGURES", {})
+        for figure, (values, draw) in own.items():
+            if (FOLDER / values).is_file():
+                with style():
+                    yield figure, svg(draw())
 
 
 def main() -> int:

@@ -57,7 +57,7 @@ def _write(path: Path, head: list[object], rows: list[list[object]]) -> None:
 
 
 def test_the_answers_name_the_best_cell_and_its_ratio_on_other_seeds(folder: Path) -> None:
-    best, matters, samplers, weighting, alone = crossed_page.block("digits", "answers").split("\n")
+    best, matters, samplers, weighting, alone = crossed_page.answers("digits").split("\n")
     ratio = math.exp(effect(BEST))
     assert "of 48 cells, 36 of them with unit weighting, `cosine, v, logit_normal` is lowest" in best
     assert f"the best cell has {ratio:.2f} [" in best and re.search(
@@ -70,13 +70,13 @@ def test_the_answers_name_the_best_cell_and_its_ratio_on_other_seeds(folder: Pat
 
 
 def test_a_gain_is_bold_on_its_schedule_alone(folder: Path) -> None:
-    _, _, *rows = crossed_page.block("digits", "samplers").split("\n")
+    _, _, *rows = crossed_page.samplers("digits").split("\n")
     bold = {(row.split("`")[1], i) for row in rows for i, cell in enumerate(row.split("|")[2:-1]) if "**" in cell}
     assert bold == {("logit_normal", 1)}
 
 
 def test_every_cell_has_a_line_and_the_best_is_first(folder: Path) -> None:
-    _, _, *rows = crossed_page.block("digits", "every").split("\n")
+    _, _, *rows = crossed_page.every("digits").split("\n")
     assert len(rows) == 36 + 12 and "`cosine, v, logit_normal`" in rows[0]
     assert rows[0].split("|")[3].strip() == "5"  # the seeds that cells are chosen on
 
@@ -129,7 +129,7 @@ def test_another_data_set_in_the_same_order_agrees_and_in_the_reverse_does_not(f
 
 def _numbers(correlation: str) -> tuple[int, int]:
     """If both correlations of a data set are this one: how many cells stay below the default, and of how many."""
-    said = crossed_page.block("other", "agreement")
+    said = crossed_page.agreement("other")
     found = re.search(rf": {correlation} over 48 cells, and {correlation} over the (\d+) .*; (\d+) of those", said)
     assert found, said
     return int(found[2]), int(found[1])
@@ -138,7 +138,7 @@ def _numbers(correlation: str) -> tuple[int, int]:
 def test_a_block_of_the_study_is_written_into_its_page(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cells, "FOLDER", folder)
     page = folder / "README.md"
-    page.write_text("# Study\n\n<!-- cells: crossed digits variance -->\n\n| old |\n\n<!-- end -->\n")
+    page.write_text("# Study\n\n<!-- cells: part crossed_page variance digits -->\n\n| old |\n\n<!-- end -->\n")
     assert list(cells.stale()) == [page] and cells.main([]) == 0
     assert "| schedule | " in page.read_text() and "old" not in page.read_text() and not cells.stale()
 
