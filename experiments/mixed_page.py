@@ -1,28 +1,163 @@
-"""Which heads starve in mixed predictions (experiments/mixed).
+"""What the study of mixed predictions says of its committed values (experiments/mixed).
 
     python -m experiments.mixed_page RUNS    writes mixed/digits.heads.csv from finished runs
 
-A head's share of the gates in a range of noise is that of its last 100 updates or so, as a run logs it
-(`prediction/head_*`, `diffusion/mixed_prediction.py`).
+y[r, s] is the logarithm of the Fréchet distance of row r and seed s. A comparison of two sets of rows is the mean over
+seeds of
+
+    d_s = mean of y[r, s] over the one set - mean of y[r, s] over the other,
+
+with Student's interval. A head's share of the gates in a range of noise is that of its last 100 updates or so, as a run
+logs it (`prediction/head_*`, `diffusion/mixed_prediction.py`).
 """
 
 from __future__ import annotations
 
 import csv
+import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from diffusion_lab.files import write_whole
+from diffusion_lab.intervals import Interval, mean_interval
 from diffusion_lab.markup import csv_text
 from diffusion_lab.reports import Run, read_runs, sections_of
+from diffusion_lab.reports.comparison.cells import with_interval
+from diffusion_lab.reports.figures.ratios import of_what, sides
+from diffusion_lab.tables.curves import interval_figure
+from diffusion_lab.tables.text import ratio_words
+from diffusion_lab.verdicts import MARGIN, Verdict, judge
+from experiments.study_cells import rows, word
+from experiments.study_figures import line
 
-VALUES = Path(__file__).resolve().parent / "mixed" / "digits.heads.csv"
+FOLDER = Path(__file__).resolve().parent / "mixed"
+VALUES = FOLDER / "digits.heads.csv"
+METRIC, RATE = "fd2k_digits", 0.01  # metric, and the learning rate of the study
 HEADS = ("x0", "v", "eps")
 COLUMNS = ("row", "seed", "head", "range", "share")
 STARVES = 0.05
+V = "uniform-v prediction=v"  # has the objective of v with weight 1 too
+SINGLES = {
+    "unit": {"x0": "uniform-x0", "v": V, "eps": "uniform"},
+    "v": {"v": V, "x0": "uniform-x0-v", "eps": "uniform-v prediction=eps weighting=v"},
+}
+BASE = {"unit": "x0", "v": "v"}
+ALONE = {"uniform-combined": "combined"}
+MIXED = {"unit": "uniform-mixed ", "v": "uniform-mixed-v "}
+GRAINS = {"sample": "image", "per_batch": "batch", "per_bin": "noise range", "per_pixel": "pixel"}
+RULES = {"min": "minimum", "relative_soft_min": "soft minimum", "learned_gate": "learned gate", "warmup_min": "minimum"}
+WARMUP = ", mean in the first half"
+MEAN = {"best": "no selection, best head", "least_squares": "no selection, least squares"}
+
+
+def table(objective: str) -> dict[str, dict[int, float]]:
+    """Name -> seed -> distance of the rows with weight 1 (`unit`) or the objective of v (`v`), the baseline first."""
+    found = rows(FOLDER / "digits.per_seed.csv", METRIC)
+    named = {name: found[label] for name, label in SINGLES[objective].items()}
+    named |= {name: found[label] for label, name in ALONE.items() if objective == "unit"}
+    return named | {_name(label): own for label, own in found.items() if label.startswith(MIXED[objective])}
+
+
+def _name(label: str) -> str:
+    """`minimum by batch (native)` of a row of several heads: the rule, for what it selects, and the losses' space."""
+    said = dict(part.split("=") for part in label.split()[1:])
+    if said["reduction"] == "mean_of_heads":
+        return MEAN[said.get("generation_head", "best")]
+    late = WARMUP if said["reduction"] == "warmup_min" else ""
+    return f"{RULES[said['reduction']]} by {GRAINS[said['granularity']]} ({said['space']}){late}"
+
+
+def minima(objective: str, rule: str = "minimum") -> list[str]:
+    """The names of the 8 minima, or soft minima."""
+    return [f"{rule} by {grain} ({space})" for space in ("x0", "native") for grain in GRAINS.values()]
+
+
+def verdicts(objective: str) -> dict[str, Verdict | None]:
+    """Name -> verdict, all rows decided together against the baseline."""
+    found = table(objective)
+    return dict(zip(found, judge(list(found.values()), "ratio", rising=False), strict=True))
+
+
+def compared(found: dict[str, dict[int, float]], some: Sequence[str], others: Sequence[str]) -> Interval:
+    """Of the logarithm of the ratio of two sets' geometric means, over the seeds that all rows have."""
+    seeds = sorted(set.intersection(*(set(found[name]) for name in (*some, *others))))
+    mean = lambda names, seed: fmean(math.log(found[name][seed]) for name in names)  # noqa: E731
+    return mean_interval([mean(some, seed) - mean(others, seed) for seed in seeds])
+
+
+def best_single(objective: str) -> tuple[str, dict[str, Verdict]]:
+    """The single prediction with the smallest geometric mean, and each row of several heads decided against it."""
+    found = table(objective)
+    single = min(SINGLES[objective], key=lambda name: fmean(map(math.log, found[name].values())))
+    several = {name: own for name, own in found.items() if name not in SINGLES[objective]}
+    judged = judge([found[single], *several.values()], "ratio", rising=False)[1:]
+    return single, {name: one for name, one in zip(several, judged, strict=True) if one is not None}
+
+
+def predictions() -> str:
+    """The numbers of the predictions but of starvation."""
+    unit, v = table("unit"), table("v")
+    means = list(MEAN.values())
+    by = lambda grain: [name for name in minima("unit") if f"by {grain} (" in name]  # noqa: E731
+    kinds = [
+        ("3", "8 soft minima / 8 minima", compared(unit, minima("unit", "soft minimum"), minima("unit"))),
+        ("4", "2 minima by noise range / 2 by image", compared(unit, by("noise range"), by("image"))),
+        ("5", "no selection: least squares / best head", compared(unit, means[1:], means[:1])),
+        ("6", "no selection, best head / 8 minima", compared(unit, means[:1], minima("unit"))),
+        ("7", "the same with the objective of v", compared(v, means[:1], minima("v"))),
+    ]
+    lines = ["| no. | ratio | value | 95 % interval |", "| ---: | --- | ---: | ---: |"]
+    for objective in SINGLES:
+        single, found = best_single(objective)
+        count = {say: sum(one.word == say for one in found.values()) for say in ("better", "worse")}
+        least = min(found, key=lambda name: found[name].size)
+        of = "weight 1" if objective == "unit" else "the objective of v"
+        what = f"{of}: of {len(found)} rows of several heads, {count['better']} better and {count['worse']} worse than "
+        size, ends = ratio_words(found[least])
+        lines.append(f"| 1 | {what}{single}; the least: {least} | {size} | {ends} |")
+    return "\n".join([*lines, *(f"| {k} | {what} | {' | '.join(_words(found))} |" for k, what, found in kinds)])
+
+
+def every(objective: str) -> str:
+    """The table of all rows with an objective."""
+    lines = [f"| row | seeds | {METRIC} | ratio to {BASE[objective]} | 95 % interval | verdict |"]
+    lines.append("| --- | ---: | ---: | ---: | ---: | --- |")
+    found = table(objective)
+    for name, one in verdicts(objective).items():
+        mean = with_interval(mean_interval(list(found[name].values())), 2)
+        marked = "**{}**" if one is not None and one.decided else "{}"
+        said = ["", "", ""] if one is None else [marked.format(text) for text in (*ratio_words(one), word(one))]
+        lines.append(f"| {name} | {len(found[name])} | {mean} | {' | '.join(said)} |")
+    return "\n".join(lines)
+
+
+def rates() -> str:
+    """The table of the single predictions at each learning rate, with weight 1: mean distance and interval."""
+    tables = {RATE: rows(FOLDER / "digits.per_seed.csv", METRIC)}
+    tables |= {
+        float(path.name.removeprefix("lr_").removesuffix(".per_seed.csv")): rows(path, METRIC)
+        for path in FOLDER.glob("lr_*.per_seed.csv")
+    }
+    singles = SINGLES["unit"].items()
+    lines = [f"| learning rate | {' | '.join(name for name, _ in singles)} |", f"| ---: |{' ---: |' * len(singles)}"]
+    for rate, found in sorted(tables.items()):
+        labels = (label if label in found else "uniform-v" for _, label in singles)
+        cells = [with_interval(mean_interval(list(found[label].values())), 2) for label in labels]
+        lines.append(f"| {rate} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def figure(objective: str) -> Figure:
+    """The rows' ratios to the baseline, from the best to the worst."""
+    found = sorted(((n, one) for n, one in verdicts(objective).items() if one is not None), key=lambda row: row[1].size)
+    label = sides(of_what("ratio", METRIC, BASE[objective]), "lower")
+    return interval_figure([line(name, one) for name, one in found], label, "ratio", MARGIN)
 
 
 def collect(runs: Path) -> None:
@@ -49,7 +184,7 @@ def _shares(run: Run) -> Iterator[tuple[str, int, float]]:
 
 
 def shares() -> dict[str, dict[str, np.ndarray]]:
-    """Row -> head -> mean over seeds of its share in each range (ranges,)."""
+    """Label -> head -> mean over seeds of its share in each range (ranges,)."""
     found: dict[str, dict[str, dict[int, list[float]]]] = {}
     with open(VALUES, newline="", encoding="utf-8") as file:
         for line in csv.DictReader(file):
@@ -61,18 +196,29 @@ def shares() -> dict[str, dict[str, np.ndarray]]:
     }
 
 
-def starvation() -> str:
-    """The table: mean share of each head over the ranges, and in how many of them it starves."""
+def starvation(objective: str) -> str:
+    """The table of the minima: mean share of each head over the ranges of noise, and in how many of them it starves."""
     titles = [text for head in HEADS for text in (head, "starves in")]
     lines = [f"| row | {' | '.join(titles)} |", f"| --- |{' ---: |' * len(titles)}"]
-    for row, heads in shares().items():
+    found = {_name(label): heads for label, heads in shares().items() if label.startswith(MIXED[objective])}
+    for name in minima(objective):
         cells = []
         for head in HEADS:
-            mean, there = heads[head].mean(), heads[head]
-            text = f"{100 * mean:.0f} %"
-            cells += [f"**{text}**" if mean < STARVES else text, f"{(there < STARVES).sum()} of {len(there)}"]
-        lines.append(f"| {row} | {' | '.join(cells)} |")
+            there = found[name][head]
+            text = f"{100 * there.mean():.0f} %"
+            cells += [f"**{text}**" if there.mean() < STARVES else text, f"{(there < STARVES).sum()} of {len(there)}"]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _words(found: Interval) -> tuple[str, str]:
+    assert found.low is not None and found.high is not None
+    low, high = (math.exp(end) for end in (found.low, found.high))
+    return f"{math.exp(found.mean):.2f}", f"[{low:.2f}, {high:.2f}]"
+
+
+PARTS = {"predictions": predictions, "every": every, "rates": rates, "starvation": starvation}
+FIGURES = {f"mixed/{objective}.svg": ("mixed/digits.per_seed.csv", partial(figure, objective)) for objective in SINGLES}
 
 
 def main(words: list[str]) -> int:

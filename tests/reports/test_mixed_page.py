@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,6 +14,8 @@ from diffusion_lab.cli.main import main
 from experiments import mixed_page
 from experiments.mixed.relative import RelativeSoftMin
 from tests.harness import Child
+
+MINIMUM = "uniform-mixed space={} granularity={} reduction=min generation_head=best"
 
 
 def test_the_relative_soft_minimum_is_equally_soft_at_every_scale() -> None:
@@ -26,7 +31,8 @@ def test_the_table_has_the_mean_share_and_the_ranges_in_which_a_head_starves(
 ) -> None:
     shares = {"x0": [(1.0, 0.9), (0.92, 0.88)], "v": [(0.0, 0.02), (0.05, 0.05)], "eps": [(0.0, 0.08), (0.03, 0.07)]}
     lines = [
-        f"minimum,{seed},{head},{k},{share}"
+        f"{MINIMUM.format(*place)},{seed},{head},{k},{share}"
+        for place in product(("x0", "native"), mixed_page.GRAINS)
         for head, ranges in shares.items()
         for k, own in enumerate(ranges)
         for seed, share in enumerate(own)
@@ -34,8 +40,65 @@ def test_the_table_has_the_mean_share_and_the_ranges_in_which_a_head_starves(
     path = tmp_path / "heads.csv"
     path.write_text("\n".join([",".join(mixed_page.COLUMNS), *lines]) + "\n")
     monkeypatch.setattr(mixed_page, "VALUES", path)
-    row = mixed_page.starvation().split("\n")[2]
-    assert row == "| minimum | 92 % | 0 of 2 | **3 %** | 1 of 2 | **4 %** | 1 of 2 |"
+    _, _, *lines = mixed_page.starvation("unit").split("\n")
+    assert len(lines) == 8 and lines[5].startswith("| minimum by batch (native) |")
+    assert lines[5].endswith("| 92 % | 0 of 2 | **3 %** | 1 of 2 | **4 %** | 1 of 2 |")
+
+
+SIZES = {"per_batch": 2.0, "relative_soft_min": 0.5, "best": 3.0}  # factors of rows with these words
+
+
+@pytest.fixture
+def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Five seeds of all rows: the seed's factor, those of the row's words, and a hundredth of noise."""
+    labels = [*{label: None for own in mixed_page.SINGLES.values() for label in own.values()}, "uniform-combined"]
+    for start in ("uniform-mixed", "uniform-mixed-v"):
+        for space, grain in product(("x0", "native"), mixed_page.GRAINS):
+            rules = ("min", "relative_soft_min") if start == "uniform-mixed" else ("min",)
+            labels += [f"{start} space={space} granularity={grain} reduction={rule}" for rule in rules]
+        labels.append(f"{start} space=x0 granularity=sample reduction=mean_of_heads generation_head=best")
+    labels.append(f"{labels[-1].replace('-v ', ' ').rpartition('=')[0]}=least_squares")
+    random = np.random.default_rng(0)
+    lines = ["row,seed,metric,value"]
+    for label in labels:
+        words = label.replace("=", " ").split()[1:]
+        factor = np.prod([SIZES[w] for w in words if w in SIZES])
+        lines += [
+            f"{label},{seed},fd2k_digits,{factor * 2**seed * np.exp(random.normal(0, 0.01))}" for seed in range(5)
+        ]
+    (tmp_path / "digits.per_seed.csv").write_text("\n".join(lines) + "\n")
+    monkeypatch.setattr(mixed_page, "FOLDER", tmp_path)
+    return tmp_path
+
+
+def test_a_comparison_of_sets_is_that_of_their_geometric_means(known: Path) -> None:
+    unit = mixed_page.table("unit")
+    soft = mixed_page.compared(unit, mixed_page.minima("unit", "soft minimum"), mixed_page.minima("unit"))
+    assert soft.n == 5 and np.exp(soft.mean) == pytest.approx(0.5, rel=0.01)
+    assert soft.low < math.log(0.5) < soft.high and soft.high - soft.low < 0.05
+    found = {line.split("|")[1].strip(): line for line in mixed_page.predictions().split("\n")[4:]}
+    assert [found[k].split("|")[3].strip()[:3] for k in "34567"] == ["0.5", "1.0", "0.3", "2.5", "2.5"]  # 3 / 2^(2/8)
+
+
+def test_rows_are_decided_against_the_best_single_prediction(known: Path) -> None:
+    single, found = mixed_page.best_single("unit")
+    words = {name: one.word for name, one in found.items()}
+    assert single in mixed_page.SINGLES["unit"] and len(found) == 19 and not words.keys() & mixed_page.SINGLES["unit"]
+    assert words["soft minimum by image (x0)"] == "better" and words["minimum by batch (x0)"] == "worse"
+    assert words["combined"] == words["minimum by pixel (native)"] == "equal"
+    first, *others = mixed_page.every("v").split("\n")[2:]
+    assert first.startswith("| v | 5 |") and len(others) == 11 and "**worse**" in others[-1]
+
+
+def test_learning_rates_stand_side_by_side(known: Path) -> None:
+    text = (known / "digits.per_seed.csv").read_text()
+    (known / "lr_0.02.per_seed.csv").write_text(text.replace("uniform-v prediction=v", "uniform-v"))
+    head, _, *lines = mixed_page.rates().split("\n")
+    assert head == "| learning rate | x0 | v | eps |" and [line.split("|")[1].strip() for line in lines] == [
+        "0.01",
+        "0.02",
+    ]
+    assert lines[0].split("|")[2:] == lines[1].split("|")[2:]
 
 
 @pytest.mark.slow
