@@ -1,4 +1,5 @@
-"""Where the yaml files are, the package's and the user's; found without importing Hydra or OmegaConf."""
+"""Where the yaml files are, the package's and the user's, found without importing Hydra or OmegaConf; and who reads
+them."""
 
 from __future__ import annotations
 
@@ -32,3 +33,23 @@ def yaml_file(path: Path) -> dict[str, Any]:
     import yaml  # here, because help needs only the folder
 
     return yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
+
+
+def read_by_libyaml() -> None:
+    """From now on OmegaConf, and with it Hydra, reads yaml files by LibYAML too, with rules of its own as before.
+
+    A composition reads 26 files, and PyYAML's own parser takes a sixth of its time. May be called twice; without effect
+    where PyYAML has no LibYAML.
+    """
+    import yaml
+    from omegaconf import _utils
+
+    if not yaml.__with_libyaml__:
+        return
+    usual = yaml.SafeLoader
+    yaml.SafeLoader = yaml.CSafeLoader  # type: ignore  # on which OmegaConf's class is made
+    try:
+        loader = _utils.get_yaml_loader()
+    finally:
+        yaml.SafeLoader = usual  # type: ignore
+    _utils.get_yaml_loader = lambda: loader

@@ -21,7 +21,7 @@ from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from diffusion_lab.cli.conf_folder import conf_dir
+from diffusion_lab.cli.conf_folder import conf_dir, read_by_libyaml
 from diffusion_lab.cli.hydra_version import add_resolver, initialized
 from diffusion_lab.cli.init_weights import checksum_of_run, init_identity, sha256_of
 from diffusion_lab.cli.options.defaults import implied_options, stated
@@ -40,6 +40,8 @@ DEFAULT_CHOICES = {
     "preconditioning": "none",
     "weighting": "unit",
 }
+
+read_by_libyaml()  # before anything is composed
 
 
 def without(cfg: DictConfig | dict[str, Any], **changed: Any) -> dict[str, Any]:
