@@ -178,7 +178,8 @@ class NextHour(NamedTuple):
         more = f"{self.hours:.2g} h more buy {count:,} more seed{'s' * (count != 1)}, which decide {ratio:.2f}"
         if self.samples:
             more += f", or {self.samples[0]:,} samples of every run, which decide {self.samples[1]:.2f}"
-        now = "Nothing is decided now" if self.now is None else f"A ratio of {self.now:.2f} is decided with 80 % now"
+        few = f"All rows have only {CLAIM_SEEDS - 1} seeds in common, which decide nothing"
+        now = few if self.now is None else f"A ratio of {self.now:.2f} is decided with 80 % now"
         said = f"{now}; {more}{' with 80 %' * (self.now is None)}."
         if self.training:
             said += (
