@@ -124,7 +124,8 @@ def test_what_one_more_hour_buys() -> None:
     )
     two = next_hour(PARTS, price, 1000, 2, 2, "end")
     assert two.now is two.samples is None and str(two).endswith(
-        f"All rows have only 2 seeds in common, which decide nothing; 0.78 h more buy 2 more seeds, which decide {two.seeds[1]:.2f} with 80 %."
+        "All rows have only 2 seeds in common, which decide nothing; 0.78 h more buy 2 more seeds, which decide "
+        f"{two.seeds[1]:.2f} with 80 %."
     )
     assert next_hour(PARTS, price, 1000, 3, 2, "training") == found._replace(samples=None)  # no weights of snapshots
     assert found.now and found.now < found.samples[1] < found.seeds[1] < 1

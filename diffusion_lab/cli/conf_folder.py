@@ -3,6 +3,7 @@ them."""
 
 from __future__ import annotations
 
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -52,4 +53,4 @@ def read_by_libyaml() -> None:
         loader = _utils.get_yaml_loader()
     finally:
         yaml.SafeLoader = usual  # type: ignore
-    _utils.get_yaml_loader = lambda: loader
+    _utils.get_yaml_loader = repeat(loader).__next__  # the same class each time

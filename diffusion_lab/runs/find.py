@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from diffusion_lab.files_inside import NotInside, open_inside
 from diffusion_lab.runs.folder import is_locked
@@ -75,6 +75,35 @@ def read_runs(path: str | Path, read: Callable[..., Run] | None = None) -> RunFo
             "start some with `diffusion-lab train`"
         )
     return RunFolder(path, tuple(runs.values()), sweeps, questions)
+
+
+class RunsFolder(NamedTuple):
+    """A folder that holds runs directly: a sweep, or single runs.
+
+    Attributes:
+        folder: the folder.
+        runs: what a report of it is about, which includes the sweeps below it.
+        newest: when the last one started, as its record says; "" if none says.
+    """
+
+    folder: Path
+    runs: list[Run]
+    newest: str
+
+
+def runs_folders(top: Path) -> list[RunsFolder]:
+    """Every folder at or below `top` that holds runs, the one that was started last first.
+
+    Raises:
+        FileNotFoundError, ValueError: as `read_runs`.
+    """
+    found = read_runs(top).runs
+    each = []
+    for folder in dict.fromkeys(run.folder.parent for run in found):
+        below = [run for run in found if folder in run.folder.parents]
+        newest = max(str(run.info.get("started") or "") for run in below)
+        each.append(RunsFolder(folder, below, newest))
+    return sorted(each, key=lambda place: (place.newest, str(place.folder)), reverse=True)
 
 
 def read_run(folder: Path, overrides: list[str] | None = None, top: Path | None = None) -> Run:

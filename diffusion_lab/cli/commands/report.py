@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from diffusion_lab.cli.command_line import add_question, check_question, parsed
 from diffusion_lab.cli.errors import refuse
-from diffusion_lab.cli.report_overview import lines, runs_folders
 from diffusion_lab.files import refuse_folder
 from diffusion_lab.printable import one_line
 from diffusion_lab.progress import waiting
 
 if TYPE_CHECKING:
     from diffusion_lab.reports import Report, Section
+    from diffusion_lab.runs.find import RunsFolder
     from diffusion_lab.runs.run import RunFolder
 
     Written = list[tuple[str, Path]]
@@ -36,9 +36,11 @@ def main(argv: list[str]) -> int:
         _check(options)
         if options.folder is None:
             options.folder = "runs"
+            from diffusion_lab.runs.find import runs_folders
+
             found = runs_folders(Path(options.folder))
             if len(found) > 1:
-                print("\n".join(lines(found)))
+                print("\n".join(_overview(found)))
                 return 0
         page = Path(options.out or Path(options.folder) / "report.html")
         for path in filter(None, (page, options.table)):
@@ -52,6 +54,22 @@ def main(argv: list[str]) -> int:
         return refuse(error)
     _print(page, report, written)
     return _log(report, _command(options)) if options.wandb else 0
+
+
+def _overview(found: list[RunsFolder]) -> list[str]:
+    """A line for each folder of runs, with its command, and the command for the newest at the end."""
+    from diffusion_lab.runs.run import status_words
+    from diffusion_lab.runs.shell_commands import command
+
+    names = [one_line(str(place.folder)) for place in found]
+    counts = [status_words(place.runs) for place in found]
+    width, middle = max(map(len, names)), max(map(len, counts))
+    rows = [
+        f"  {name:<{width}}  {count:<{middle}}  {one_line(place.newest[:16].replace('T', ' '))}".rstrip()
+        for name, count, place in zip(names, counts, found, strict=True)
+    ]
+    title = "There are several folders of runs, the newest first:"
+    return [title, "", *rows, "", f"next: {command('report', names[0])}"]
 
 
 def _check(options: argparse.Namespace) -> None:
