@@ -19,6 +19,7 @@ from experiments.cells import results_of
 from experiments.crossed import ALONE, Cell, Values, cross, gains
 from experiments.crossed_default import confirming
 from experiments.crossed_page import first, ratios, title, values, weighted_ratios
+from experiments.mixed_page import COMBINED, MEAN, best_single
 from experiments.study_along import along_of
 from experiments.study_cells import seeds, verdicts, word
 
@@ -185,6 +186,15 @@ def mixing() -> Iterator[Evidence]:
         for said, row in ((least, "mixed_paper"), ("combined", "combined")):
             where = f"{DATA[data]}, linear, {STEPS[data]} steps"
             yield study(f"{where}: {said} / `eps`", f"methods/{data}", metric, row)
+    objectives = {"unit": "weight 1", "v": "the objective of v"}
+    for objective, of in objectives.items():
+        single, found = best_single(objective)
+        aside = [name for name in (*MEAN.values(), COMBINED) if name in found]
+        choosing = found.keys() - aside
+        for name in (min(choosing, key=lambda one: found[one].size), *aside):
+            of_all = f", the best of {len(choosing)} selections" * (name in choosing)
+            where = f"digits, linear, 400 steps, {of}"
+            yield Evidence(f"{where}: {name}{of_all} / `{single}` alone", found[name], "mixed/README.md")
 
 
 def schedules() -> Iterator[Evidence]:

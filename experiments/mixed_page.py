@@ -1,6 +1,8 @@
 """What the study of mixed predictions says of its committed values (experiments/mixed).
 
-    python -m experiments.mixed_page RUNS    writes mixed/digits.heads.csv from finished runs
+    python -m experiments.mixed_page RUNS             writes mixed/digits.heads.csv from finished runs
+    python -m experiments.mixed_page RUNS --selected  measures minima with the selected head generating, and writes
+                                                      mixed/digits_selected.per_seed.csv
 
 y[r, s] is the logarithm of the Fréchet distance of row r and seed s. A comparison of two sets of rows is the mean over
 seeds of
@@ -14,12 +16,17 @@ logs it (`prediction/head_*`, `diffusion/mixed_prediction.py`).
 from __future__ import annotations
 
 import csv
+import json
 import math
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -30,17 +37,23 @@ from diffusion_lab.markup import csv_text
 from diffusion_lab.reports import Run, read_runs, sections_of
 from diffusion_lab.reports.comparison.cells import with_interval
 from diffusion_lab.reports.figures.ratios import of_what, sides
+from diffusion_lab.runs.lines import read_lines
+from diffusion_lab.runs.names import EVALUATIONS
 from diffusion_lab.tables.curves import interval_figure
 from diffusion_lab.tables.text import ratio_words
 from diffusion_lab.verdicts import MARGIN, Verdict, judge
 from experiments.study_cells import rows, word
 from experiments.study_figures import line
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 FOLDER = Path(__file__).resolve().parent / "mixed"
 VALUES = FOLDER / "digits.heads.csv"
 METRIC, RATE = "fd2k_digits", 0.01  # metric, and the learning rate of the study
 HEADS = ("x0", "v", "eps")
-COLUMNS = ("row", "seed", "head", "range", "share")
+COLUMNS = ("row", "seed", "head", "shares")
+SELECTED = {"native": "x0", "x0": "v"}  # space of the losses -> the head that a minimum selects nearly everywhere
 STARVES = 0.05
 V = "uniform-v prediction=v"  # has the objective of v with weight 1 too
 SINGLES = {
@@ -48,7 +61,7 @@ SINGLES = {
     "v": {"v": V, "x0": "uniform-x0-v", "eps": "uniform-v prediction=eps weighting=v"},
 }
 BASE = {"unit": "x0", "v": "v"}
-ALONE = {"uniform-combined": "combined"}
+COMBINED = "combined"
 MIXED = {"unit": "uniform-mixed ", "v": "uniform-mixed-v "}
 GRAINS = {"sample": "image", "per_batch": "batch", "per_bin": "noise range", "per_pixel": "pixel"}
 RULES = {"min": "minimum", "relative_soft_min": "soft minimum", "learned_gate": "learned gate", "warmup_min": "minimum"}
@@ -60,7 +73,7 @@ def table(objective: str) -> dict[str, dict[int, float]]:
     """Name -> seed -> distance of the rows with weight 1 (`unit`) or the objective of v (`v`), the baseline first."""
     found = rows(FOLDER / "digits.per_seed.csv", METRIC)
     named = {name: found[label] for name, label in SINGLES[objective].items()}
-    named |= {name: found[label] for label, name in ALONE.items() if objective == "unit"}
+    named |= {COMBINED: found["uniform-combined"]} if objective == "unit" else {}
     return named | {_name(label): own for label, own in found.items() if label.startswith(MIXED[objective])}
 
 
@@ -105,12 +118,14 @@ def predictions() -> str:
     unit, v = table("unit"), table("v")
     means = list(MEAN.values())
     by = lambda grain: [name for name in minima("unit") if f"by {grain} (" in name]  # noqa: E731
+    coarse = [name for name in minima("unit") if name not in by("pixel")]
     kinds = [
         ("3", "8 soft minima / 8 minima", compared(unit, minima("unit", "soft minimum"), minima("unit"))),
         ("4", "2 minima by noise range / 2 by image", compared(unit, by("noise range"), by("image"))),
         ("5", "no selection: least squares / best head", compared(unit, means[1:], means[:1])),
         ("6", "no selection, best head / 8 minima", compared(unit, means[:1], minima("unit"))),
-        ("7", "the same with the objective of v", compared(v, means[:1], minima("v"))),
+        ("6", "the same / the 6 minima that are not by pixel, looked at afterwards", compared(unit, means[:1], coarse)),
+        ("7", "no selection, best head / 8 minima, with the objective of v", compared(v, means[:1], minima("v"))),
     ]
     lines = ["| no. | ratio | value | 95 % interval |", "| ---: | --- | ---: | ---: |"]
     for objective in SINGLES:
@@ -174,26 +189,57 @@ def collect(runs: Path) -> None:
     write_whole(VALUES, csv_text(COLUMNS, lines).encode())
 
 
-def _shares(run: Run) -> Iterator[tuple[str, int, float]]:
-    """Head, range and share of a run, of ranges that some row has reached."""
+def measure_selected(runs: Path) -> None:
+    """Write the distances of finished minima with weight 1, but for those by pixel, when the head that is selected
+    nearly everywhere generates at all noise levels, from the same latents. The runs are not written to."""
+    folder, lines = read_runs(runs), []
+    (section,) = sections_of([run for run in folder.runs if run.status == "done"], recorded=folder.questions)
+    for group in section.groups:
+        name = _name(group.label) if group.label.startswith(MIXED["unit"]) else ""
+        if name not in minima("unit") or "pixel" in name:
+            continue
+        head = SELECTED[name.rpartition("(")[2].rstrip(")")]
+        for run in group.runs:
+            found = _with_head(run, HEADS.index(head))
+            protocol = json.dumps(found["protocol"], sort_keys=True)
+            lines.append([name, run.name, run.seed, METRIC, run.step, found["value"], protocol])
+    columns = ("row", "run", "seed", "metric", "step", "value", "protocol")
+    write_whole(FOLDER / "digits_selected.per_seed.csv", csv_text(columns, lines).encode())
+
+
+def _with_head(run: Run, head: int) -> dict[str, Any]:
+    """The evaluation of a copy of a run in which one head generates."""
+
+    from diffusion_lab.cli.main import main
+    from diffusion_lab.diffusion import BestHead
+
+    def one(_: BestHead, q: Tensor, moments: Tensor, gate: Tensor | None) -> Tensor:
+        weights = q.new_zeros(q.shape)
+        weights[:, head] = 1
+        return weights
+
+    with tempfile.TemporaryDirectory() as place, patch.object(BestHead, "weights", one):
+        copy = Path(shutil.copytree(run.folder, Path(place) / run.folder.name))
+        if main(["evaluate", f"run={copy}", "metrics.names=[fid]", "metrics.num_samples=2000"]):
+            raise ValueError(f"{run.folder} must be a run that can be evaluated; see what evaluate has said")
+        return next(one for one in reversed(read_lines(copy / EVALUATIONS)) if one["name"] == METRIC)
+
+
+def _shares(run: Run) -> Iterator[tuple[str, str]]:
+    """Each head and its shares, a word for each range; `nan` for a range that no image has reached."""
     for head in HEADS:
-        last = run.curve(f"prediction/head_{head}").values[-1:]
-        for k, share in enumerate(last[0] if len(last) else ()):
-            if np.isfinite(share):
-                yield head, k, float(share)
+        for last in run.curve(f"prediction/head_{head}").values[-1:]:
+            yield head, " ".join(f"{share:.4g}" for share in last)
 
 
 def shares() -> dict[str, dict[str, np.ndarray]]:
     """Label -> head -> mean over seeds of its share in each range (ranges,)."""
-    found: dict[str, dict[str, dict[int, list[float]]]] = {}
+    found: dict[str, dict[str, list[np.ndarray]]] = {}
     with open(VALUES, newline="", encoding="utf-8") as file:
         for line in csv.DictReader(file):
-            of_head = found.setdefault(line["row"], {}).setdefault(line["head"], {})
-            of_head.setdefault(int(line["range"]), []).append(float(line["share"]))
-    return {
-        row: {head: np.array([np.mean(own[k]) for k in sorted(own)]) for head, own in heads.items()}
-        for row, heads in found.items()
-    }
+            of_head = found.setdefault(line["row"], {}).setdefault(line["head"], [])
+            of_head.append(np.array(line["shares"].split(), dtype=float))
+    return {row: {head: np.nanmean(own, 0) for head, own in heads.items()} for row, heads in found.items()}
 
 
 def starvation(objective: str) -> str:
@@ -211,18 +257,31 @@ def starvation(objective: str) -> str:
     return "\n".join(lines)
 
 
+def selected() -> str:
+    """The table of minima in which the selected head generates: their ratio to the single prediction of that head, as
+    they were trained and so; Student's interval of each."""
+    alone, trained = table("unit"), rows(FOLDER / "digits_selected.per_seed.csv", METRIC)
+    lines = ["| row | to | the best head generates | 95 % interval | the selected head generates | 95 % interval |"]
+    lines.append("| --- | --- | ---: | ---: | ---: | ---: |")
+    for name, own in trained.items():
+        head = SELECTED[name.rpartition("(")[2].rstrip(")")]
+        both = [compared({"it": one, "alone": alone[head]}, ["it"], ["alone"]) for one in (alone[name], own)]
+        lines.append(f"| {name} | {head} | {' | '.join(cell for found in both for cell in _words(found))} |")
+    return "\n".join(lines)
+
+
 def _words(found: Interval) -> tuple[str, str]:
     assert found.low is not None and found.high is not None
     low, high = (math.exp(end) for end in (found.low, found.high))
     return f"{math.exp(found.mean):.2f}", f"[{low:.2f}, {high:.2f}]"
 
 
-PARTS = {"predictions": predictions, "every": every, "rates": rates, "starvation": starvation}
+PARTS = {"predictions": predictions, "every": every, "rates": rates, "starvation": starvation, "selected": selected}
 FIGURES = {f"mixed/{objective}.svg": ("mixed/digits.per_seed.csv", partial(figure, objective)) for objective in SINGLES}
 
 
 def main(words: list[str]) -> int:
-    collect(Path(words[0]))
+    (measure_selected if "--selected" in words else collect)(Path(words[0]))
     return 0
 
 

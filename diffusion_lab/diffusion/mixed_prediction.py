@@ -138,8 +138,9 @@ class MixedPrediction(ThreeHeads):
     own rule is one class. On the command line a rule is given by its class:
     `prediction=mixed prediction.granularity._target_=diffusion_lab.diffusion.PerPixel`.
 
-    Use: to study which prediction is best at which timestep (`analysis=prediction_ability`). In our comparisons it has
-    not been better than its best head alone.
+    Use: to study which prediction is best at which timestep (`analysis=prediction_ability`). In our comparisons no rule
+    was better than the best single prediction (experiments/mixed): a minimum trains one head alone, and where there is
+    little noise a head that was never trained may generate.
 
     Args:
         space: space in which the heads' losses are compared.
@@ -211,7 +212,7 @@ class CombinedPrediction(ThreeHeads):
     and 1 times the v-loss.
 
     Use: to study how several predictions can be combined, which Xie & Agam leave open. In our comparisons it did not
-    differ from eps (experiments/equal_loss_slots).
+    differ from eps (experiments/equal_loss_slots) and was worse than x0 alone (experiments/mixed).
 
     Args:
         generation_head: weights of the heads in generation.

@@ -96,14 +96,16 @@ def _of_cross(path: Path, lines: list[dict[str, str]]) -> Iterator[Point]:
 
 
 def _at_the_end(path: Path, lines: list[dict[str, str]]) -> Iterator[Point]:
-    name = path.name.partition(".")[0]
-    preset, study = _preset(path.parent.name, name), f"{path.parent.name}/{name}"
+    name = path.name.removesuffix(".per_seed.csv")  # which may have a number, as lr_0.005
+    study = f"{path.parent.name}/{name}"
+    said = [int(one["step"]) for one in lines if one.get("step")]
+    last = max(said) if said else _preset(path.parent.name, name).steps
     for one in lines:
         protocol: dict[str, Any] = json.loads(one["protocol"] or "{}")
         latents = {"the run's": BY_SEED, 0: COMMON, None: ""}[protocol.get("seed")]
         samples = protocol.get("samples", 0)
         facts = (study, one.get("section", ""), one["row"], int(one["seed"]), one["metric"], samples, latents)
-        yield Point(*facts, one["run"], int(one.get("step") or preset.steps), float(one["value"]))
+        yield Point(*facts, one["run"], int(one.get("step") or last), float(one["value"]))
 
 
 def _of_losses(path: Path, lines: list[dict[str, str]]) -> Iterator[Point]:

@@ -16,7 +16,7 @@ WRITTEN_FOR = {
     "budgets": "better better open open open open open open open open better open",
     "weightings": "better open open better better better better better open better better",
     "predictions": "better better open better better open worse better open better better open open open",
-    "mixing": "worse open open worse worse open open worse open",
+    "mixing": "worse open open worse worse open open worse open worse worse worse worse open worse",
     "schedules": "open open worse open better better open",
     "learned": "better worse better open worse open open better better open open worse open open better open "
     "worse worse",
