@@ -1,7 +1,7 @@
 """What the study of mixed predictions says of its committed values (experiments/mixed).
 
     python -m experiments.mixed_page RUNS             writes mixed/digits.heads.csv from finished runs
-    python -m experiments.mixed_page RUNS --selected  measures minima with the selected head generating, and writes
+    python -m experiments.mixed_page RUNS --selected  measures minima with x0 or v alone generating, and writes
                                                       mixed/digits_selected.per_seed.csv
 
 y[r, s] is the logarithm of the Fréchet distance of row r and seed s. A comparison of two sets of rows is the mean over
@@ -10,7 +10,8 @@ seeds of
     d_s = mean of y[r, s] over the one set - mean of y[r, s] over the other,
 
 with Student's interval. A head's share of the gates in a range of noise is that of its last 100 updates or so, as a run
-logs it (`prediction/head_*`, `diffusion/mixed_prediction.py`).
+logs it (`prediction/head_*`, `diffusion/mixed_prediction.py`), for 20 equal ranges of atan(sigma/alpha), the least
+noise first; its weight in generation is `prediction/weight_*`.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ FOLDER = Path(__file__).resolve().parent / "mixed"
 VALUES = FOLDER / "digits.heads.csv"
 METRIC, RATE = "fd2k_digits", 0.01  # metric, and the learning rate of the study
 HEADS = ("x0", "v", "eps")
-COLUMNS = ("row", "seed", "head", "shares")
-SELECTED = {"native": "x0", "x0": "v"}  # space of the losses -> the head that a minimum selects nearly everywhere
+COLUMNS = ("row", "seed", "head", "shares", "weights")
+SELECTED = {"native": "x0", "x0": "v"}  # space of the losses -> the head that a minimum by batch selects
 STARVES = 0.05
 V = "uniform-v prediction=v"  # has the objective of v with weight 1 too
 SINGLES = {
@@ -65,7 +66,7 @@ COMBINED = "combined"
 MIXED = {"unit": "uniform-mixed ", "v": "uniform-mixed-v "}
 GRAINS = {"sample": "image", "per_batch": "batch", "per_bin": "noise range", "per_pixel": "pixel"}
 RULES = {"min": "minimum", "relative_soft_min": "soft minimum", "learned_gate": "learned gate", "warmup_min": "minimum"}
-WARMUP = ", mean in the first half"
+WARMUP = ", from the mean in 200 steps"
 MEAN = {"best": "no selection, best head", "least_squares": "no selection, least squares"}
 
 
@@ -82,6 +83,8 @@ def _name(label: str) -> str:
     said = dict(part.split("=") for part in label.split()[1:])
     if said["reduction"] == "mean_of_heads":
         return MEAN[said.get("generation_head", "best")]
+    if said["reduction"] == "learned_gate":  # which has ranges of its own
+        said["granularity"] = "per_bin"
     late = WARMUP if said["reduction"] == "warmup_min" else ""
     return f"{RULES[said['reduction']]} by {GRAINS[said['granularity']]} ({said['space']}){late}"
 
@@ -105,12 +108,14 @@ def compared(found: dict[str, dict[int, float]], some: Sequence[str], others: Se
 
 
 def best_single(objective: str) -> tuple[str, dict[str, Verdict]]:
-    """The single prediction with the smallest geometric mean, and each row of several heads decided against it."""
+    """The single prediction with the smallest geometric mean, and each row of several heads against it, all rows
+    decided together."""
     found = table(objective)
     single = min(SINGLES[objective], key=lambda name: fmean(map(math.log, found[name].values())))
-    several = {name: own for name, own in found.items() if name not in SINGLES[objective]}
-    judged = judge([found[single], *several.values()], "ratio", rising=False)[1:]
-    return single, {name: one for name, one in zip(several, judged, strict=True) if one is not None}
+    others = {name: own for name, own in found.items() if name != single}
+    judged = judge([found[single], *others.values()], "ratio", rising=False)[1:]
+    several = zip(others, judged, strict=True)
+    return single, {name: one for name, one in several if one is not None and name not in SINGLES[objective]}
 
 
 def predictions() -> str:
@@ -119,12 +124,15 @@ def predictions() -> str:
     means = list(MEAN.values())
     by = lambda grain: [name for name in minima("unit") if f"by {grain} (" in name]  # noqa: E731
     coarse = [name for name in minima("unit") if name not in by("pixel")]
+    softly = lambda names: [f"soft {name}" for name in names]  # noqa: E731
     kinds = [
-        ("3", "8 soft minima / 8 minima", compared(unit, minima("unit", "soft minimum"), minima("unit"))),
+        ("3", "8 soft minima / 8 minima", compared(unit, softly(minima("unit")), minima("unit"))),
+        ("3", "the 6 that are not by pixel, looked at afterwards", compared(unit, softly(coarse), coarse)),
+        ("3", "the 2 by pixel, looked at afterwards", compared(unit, softly(by("pixel")), by("pixel"))),
         ("4", "2 minima by noise range / 2 by image", compared(unit, by("noise range"), by("image"))),
         ("5", "no selection: least squares / best head", compared(unit, means[1:], means[:1])),
         ("6", "no selection, best head / 8 minima", compared(unit, means[:1], minima("unit"))),
-        ("6", "the same / the 6 minima that are not by pixel, looked at afterwards", compared(unit, means[:1], coarse)),
+        ("6", "the same / the 6 that are not by pixel, looked at afterwards", compared(unit, means[:1], coarse)),
         ("7", "no selection, best head / 8 minima, with the objective of v", compared(v, means[:1], minima("v"))),
     ]
     lines = ["| no. | ratio | value | 95 % interval |", "| ---: | --- | ---: | ---: |"]
@@ -225,11 +233,12 @@ def _with_head(run: Run, head: int) -> dict[str, Any]:
         return next(one for one in reversed(read_lines(copy / EVALUATIONS)) if one["name"] == METRIC)
 
 
-def _shares(run: Run) -> Iterator[tuple[str, str]]:
-    """Each head and its shares, a word for each range; `nan` for a range that no image has reached."""
+def _shares(run: Run) -> Iterator[tuple[str, ...]]:
+    """Each head, its shares and its weights, a word for each range; `nan` for a range that no image has reached."""
     for head in HEADS:
-        for last in run.curve(f"prediction/head_{head}").values[-1:]:
-            yield head, " ".join(f"{share:.4g}" for share in last)
+        both = [run.curve(f"prediction/{what}_{head}").values[-1:] for what in ("head", "weight")]
+        if len(both[0]):
+            yield head, *(" ".join(f"{one:.4g}" for own in last for one in own) for last in both)
 
 
 def shares() -> dict[str, dict[str, np.ndarray]]:
@@ -257,16 +266,34 @@ def starvation(objective: str) -> str:
     return "\n".join(lines)
 
 
+def generating() -> dict[str, str]:
+    """Name -> the heads that generate in the range of least noise, with the number of seeds, of rows with weight 1."""
+    found: dict[str, dict[str, float]] = {}
+    with open(VALUES, newline="", encoding="utf-8") as file:
+        for line in csv.DictReader(file):
+            if line["row"].startswith(MIXED["unit"]):
+                of_row = found.setdefault(_name(line["row"]), dict.fromkeys(HEADS, 0.0))
+                of_row[line["head"]] += float(line["weights"].split()[0])
+    return {
+        name: ", ".join(f"{head} {n:.0f}" for head, n in sorted(own.items(), key=lambda one: -one[1]) if n)
+        for name, own in found.items()
+    }
+
+
 def selected() -> str:
-    """The table of minima in which the selected head generates: their ratio to the single prediction of that head, as
-    they were trained and so; Student's interval of each."""
+    """The table of minima in which x0 or v alone generates: their ratio to that single prediction, as they were trained
+    and so, with Student's interval of each, and the heads that generate at the least noise as they were trained."""
     alone, trained = table("unit"), rows(FOLDER / "digits_selected.per_seed.csv", METRIC)
-    lines = ["| row | to | the best head generates | 95 % interval | the selected head generates | 95 % interval |"]
-    lines.append("| --- | --- | ---: | ---: | ---: | ---: |")
+    first = generating()
+    titles = ("row", "at the least noise generates", "ratio to the prediction", "as trained", "95 % interval")
+    lines = [f"| {' | '.join(titles)} | only its head generates | 95 % interval |"]
+    lines.append("| --- | --- | --- | ---: | ---: | ---: | ---: |")
     for name, own in trained.items():
         head = SELECTED[name.rpartition("(")[2].rstrip(")")]
         both = [compared({"it": one, "alone": alone[head]}, ["it"], ["alone"]) for one in (alone[name], own)]
-        lines.append(f"| {name} | {head} | {' | '.join(cell for found in both for cell in _words(found))} |")
+        lines.append(
+            f"| {name} | {first[name]} | {head} | {' | '.join(cell for found in both for cell in _words(found))} |"
+        )
     return "\n".join(lines)
 
 

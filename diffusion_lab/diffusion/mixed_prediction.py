@@ -131,16 +131,17 @@ class MixedPrediction(ThreeHeads):
     and eps where SNR < 1, that is, each where its target is easy to hit and worth little, the opposite of where the
     paper itself finds them good. But heads do not stay equally good: whichever leads early gets all the gradients and
     leads the more. Measured on digits (experiment=methods_digits): the head with the smallest target, x0, leads at the
-    start and keeps nearly every row up to the noisiest timesteps, which it shares with v; eps is never selected. In
-    the x0-space (`X0Space`) the comparison is fair, though the winner still takes all.
+    start and keeps nearly every row up to the noisiest timesteps, which it shares with v; with unit weighting
+    eps is never selected. In the x0-space (`X0Space`) the losses are of one quantity, but v starts with the least of
+    them, and the winner still takes all.
 
     The rules are objects, not words, because each is a formula, some with an argument (a temperature, a ramp), and your
     own rule is one class. On the command line a rule is given by its class:
     `prediction=mixed prediction.granularity._target_=diffusion_lab.diffusion.PerPixel`.
 
     Use: to study which prediction is best at which timestep (`analysis=prediction_ability`). In our comparisons no rule
-    was better than the best single prediction (experiments/mixed): a minimum trains one head alone, and where there is
-    little noise a head that was never trained may generate.
+    was better than the best single prediction (experiments/mixed): by batch a minimum trains one head alone, and at the
+    least noise a head that has learned nothing there may generate.
 
     Args:
         space: space in which the heads' losses are compared.

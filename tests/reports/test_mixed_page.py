@@ -31,18 +31,19 @@ def test_the_table_has_the_mean_share_and_the_ranges_in_which_a_head_starves(
 ) -> None:
     shares = {"x0": [(1.0, 0.9), (0.92, 0.88)], "v": [(0.0, 0.02), (0.05, 0.05)], "eps": [(0.0, 0.08), (0.03, 0.07)]}
     lines = [
-        f"{MINIMUM.format(*place)},{seed},{head},{' '.join(str(own[seed]) for own in ranges)}"
+        f"{MINIMUM.format(*place)},{seed},{head},{' '.join(str(own[seed]) for own in ranges)},{int(head == 'v')} 0"
         for place in product(("x0", "native"), mixed_page.GRAINS)
         for head, ranges in shares.items()
         for seed in range(2)
     ]
     path = tmp_path / "heads.csv"
-    lines.append(f"{MINIMUM.format('x0', 'sample')},2,v,nan 0.05")  # a range that no image of a run has reached
+    lines.append(f"{MINIMUM.format('x0', 'sample')},2,v,nan 0.05,1 0")  # a range that no image of a run has reached
     path.write_text("\n".join([",".join(mixed_page.COLUMNS), *lines]) + "\n")
     monkeypatch.setattr(mixed_page, "VALUES", path)
     _, _, *lines = mixed_page.starvation("unit").split("\n")
     assert len(lines) == 8 and lines[5].startswith("| minimum by batch (native) |")
     assert lines[5].endswith("| 92 % | 0 of 2 | **3 %** | 1 of 2 | **4 %** | 1 of 2 |")
+    assert mixed_page.generating()["minimum by batch (native)"] == "v 2"
 
 
 SIZES = {"per_batch": 2.0, "relative_soft_min": 0.5, "best": 3.0}  # factors of rows with these words
@@ -78,7 +79,7 @@ def test_a_comparison_of_sets_is_that_of_their_geometric_means(known: Path) -> N
     assert soft.low < math.log(0.5) < soft.high and soft.high - soft.low < 0.05
     found = [[cell.strip() for cell in line.split("|")[1:4]] for line in mixed_page.predictions().split("\n")[4:]]
     sizes = [(number, size[:3]) for number, _, size in found]  # 3 / 2^(2/8), and 3 / 2^(2/6) without those by pixel
-    assert sizes == [("3", "0.5"), ("4", "1.0"), ("5", "0.3"), ("6", "2.5"), ("6", "2.3"), ("7", "2.5")]
+    assert sizes == [*[("3", "0.5")] * 3, ("4", "1.0"), ("5", "0.3"), ("6", "2.5"), ("6", "2.3"), ("7", "2.5")]
 
 
 def test_rows_are_decided_against_the_best_single_prediction(known: Path) -> None:
@@ -136,15 +137,19 @@ def test_shares_of_a_run_are_collected(tmp_path: Path, monkeypatch: pytest.Monke
     assert total == pytest.approx(1, abs=1e-3)  # of shares with four digits
 
 
-def test_minima_are_measured_again_with_the_selected_head(known: Path) -> None:
+def test_minima_are_measured_again_with_one_head(known: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("minimum by image (native)", "minimum by batch (x0)")
-    lines = [
-        f"{name},run,{seed},fd2k_digits,400,{size * 2**seed},"
-        for name, size in zip(names, (1, 3), strict=True)
-        for seed in range(5)
-    ]
+    lines = [f"{name},run,{s},fd2k_digits,400,{2**s},{{}}" for name in names for s in range(5)]
     text = "\n".join(["row,run,seed,metric,step,value,protocol", *lines])
     (known / "digits_selected.per_seed.csv").write_text(text + "\n")
-    _, _, native, x0 = mixed_page.selected().split("\n")
-    assert native.startswith(f"| {names[0]} | x0 | 1.0") and "| 1.0" in native[45:]
-    assert x0.startswith(f"| {names[1]} | v | 2.0") and "| 3.0" in x0 or "| 2.9" in x0
+    monkeypatch.setattr(mixed_page, "generating", lambda: dict.fromkeys(names, "v 5"))
+    _, _, *found = mixed_page.selected().split("\n")
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in found]
+    assert [line[:3] for line in cells] == [[names[0], "v 5", "x0"], [names[1], "v 5", "v"]]
+    sizes = [[float(line[3]), float(line[5])] for line in cells]
+    assert sizes == [pytest.approx([1, 1], abs=0.03), pytest.approx([2, 1], abs=0.06)]
+
+
+def test_a_learned_gate_has_ranges_of_its_own() -> None:
+    label = "uniform-mixed space=x0 granularity=sample reduction=learned_gate generation_head=best"
+    assert mixed_page._name(label) == "learned gate by noise range (x0)"
