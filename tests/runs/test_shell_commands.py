@@ -47,7 +47,7 @@ def _last(text: str, word: str) -> str:
 def test_each_printed_command_names_the_folder_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder: Any = tmp_path / ODD
     place = SimpleNamespace(folder=folder, runs=[], newest="2026-01-01T00:00:00")
-    assert _last(report.lines([place])[-1], "diffusion-lab") == str(folder)
+    assert _last(report._overview([place])[-1], "diffusion-lab") == str(folder)
     running = SimpleNamespace(path=folder, runs=[SimpleNamespace(status="running")])
     assert shlex.split(next_command(running, [], "fid")[0])[-1] == str(folder)
     done = SimpleNamespace(path=folder, runs=[])
