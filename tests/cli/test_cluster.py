@@ -21,7 +21,7 @@ from tests.harness import Child, differences, final_state, wait_for_step
 JOB = [
     *("base=ddpm", "trainer=cpu", "scale=smoke", "network.base_channels=8", "network.channel_multipliers=[1]"),
     *("batch_size=8", "threads=1", "~callbacks.generation"),
-    *("max_steps=200", "checkpoint_every=100", "snapshot_every=0", "log_every=10"),
+    *("max_steps=100", "checkpoint_every=50", "snapshot_every=0", "log_every=10"),
 ]
 OURS = [
     *("hydra/launcher=diffusion_lab_slurm", "hydra.launcher.cluster=local", "hydra.launcher.poll_s=0.2"),

@@ -123,7 +123,7 @@ def test_nothing_but_rewards_stands_where_rewards_are_expected(target: str, word
         slow("method=learned_beta_shuffled"),
         second("method=learned_beta_zero"),
         second("method=learned_beta_released sampler/rewards=shuffled"),
-        slow("method=learned_beta sampler.num_selected=${schedule.num_timesteps}"),
+        second("method=learned_beta sampler.num_selected=${schedule.num_timesteps}"),
         "method=slots_distribution_only sampler.num_slots=8",
         "method=speed_without_dual",
     ],

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -46,8 +47,7 @@ NO_FORWARD_MODE = ("method=meanflow",)  # tensors of paper have no derivative in
 CHOICES = [f"{group}={name}" for group, names in TRAINED.items() for name in names if group != "method"]
 # Groups that have nothing to do with one another: a training takes an option of each.
 TOGETHER = [
-    ("sampler", "annealing", "optimizer", "order", "averaging"),
-    ("weighting", "schedule", "coupling", "time"),
+    ("sampler", "annealing", "optimizer", "order", "averaging", "weighting", "coupling", "schedule", "time"),
     ("auxiliary", "preconditioning", "variance", "sampler/distribution"),
 ]
 
@@ -93,10 +93,15 @@ def test_a_gan_stays_on_the_device_and_never_waits_in_a_step(choices: tuple[str,
     assert {p.device.type for p in watched.run.module.parameters()} == {"cuda"}
 
 
+def methods() -> list[Any]:
+    """One with a model of its own; the others put together what is trained with above, and are second cases."""
+    names = [name for name in TRAINED["method"] if f"method={name}" not in OF_A_GAN + NO_FORWARD_MODE]
+    of_its_own = [name for name in names if "override /model:" in (CONF / "method" / f"{name}.yaml").read_text()]
+    return [pytest.param(name, marks=[pytest.mark.exhaustive] * (name not in of_its_own)) for name in names]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "method", [name for name in TRAINED["method"] if f"method={name}" not in OF_A_GAN + NO_FORWARD_MODE]
-)
+@pytest.mark.parametrize("method", methods())
 def test_every_method(method: str, tmp_path: Path) -> None:
     check(f"method={method}", tmp_path)
 
