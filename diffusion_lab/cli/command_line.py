@@ -14,7 +14,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from diffusion_lab.cli.conf_folder import config_dirs
-from diffusion_lab.cli.errors import ConfigError, config_errors, nearest, refuse
+from diffusion_lab.cli.errors import ConfigError, config_errors, nearest
 from diffusion_lab.cli.untrusted_run import recorded_init_identity, resume_overrides
 from diffusion_lab.intervals import ESTIMANDS
 from diffusion_lab.runs.identity import words_for_latents
@@ -58,12 +58,10 @@ def parsed(parser: ArgumentParser, words: Sequence[str]) -> Namespace:
     """The options of a command.
 
     Raises:
-        SystemExit: they were refused, or --help was asked for; what there is to say is printed.
+        ConfigError: the command does not have one of them.
+        SystemExit: argparse refuses them, or --help was asked for; what there is to say is printed.
     """
-    try:
-        check_options(words, parser)
-    except ConfigError as error:
-        raise SystemExit(refuse(error)) from error
+    check_options(words, parser)
     return parser.parse_args(words)
 
 

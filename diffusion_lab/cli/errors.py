@@ -32,13 +32,18 @@ class InvalidConfig(Exception):
 
     Args:
         errors: at least one.
-        job: names the job of a sweep; empty for a single run.
+        job: what comes before each, such as `run=DIR: `, or names a job of a sweep; empty for a single run.
     """
 
     def __init__(self, errors: list[ConfigError], job: str = "") -> None:
         self.errors = once(errors)
         super().__init__("\n".join(map(str, self.errors)))
         self.job = job
+
+    @property
+    def named(self) -> list[ConfigError]:
+        """The errors, each behind the name of its job."""
+        return [type(error)(f"{self.job}{error}") for error in self.errors]
 
 
 class StoppedBySignal(Exception):
@@ -89,7 +94,7 @@ def at(path: str, error: Exception) -> ConfigError:
 def refuse(error: object) -> int:
     """Print the sentences of a configuration error, each on one line whatever a name or a file in it holds; returns the
     exit code."""
-    for sentence in error.errors if isinstance(error, InvalidConfig) else [error]:
+    for sentence in error.named if isinstance(error, InvalidConfig) else [error]:
         print(f"config error: {one_line(str(sentence))}", file=sys.stderr, flush=True)
     return EXIT_CONFIG
 

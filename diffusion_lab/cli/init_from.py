@@ -54,7 +54,7 @@ def check_start(cfg: DictConfig, parts: RunParts) -> list[ConfigError]:
             cure = "use a run folder or a file of weights; for several runs -m init_from=A,B"
             return [ConfigError(f"init_from={cfg.init_from} must be text; {cure}")]
     except InvalidConfig as error:
-        return [ConfigError(f"{error.job}{fault}") for fault in error.errors]
+        return error.named
     except ConfigError as error:
         return [error]
     return []

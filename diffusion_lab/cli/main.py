@@ -20,7 +20,7 @@ from diffusion_lab.cache_folder import home_folder
 from diffusion_lab.cli import help as help_text
 from diffusion_lab.cli.command_line import KEYED, PLACED, check_words, run_folders_named
 from diffusion_lab.cli.conf_folder import config_dirs
-from diffusion_lab.cli.errors import EXIT_FAILED, ConfigError, nearest, refuse
+from diffusion_lab.cli.errors import EXIT_FAILED, ConfigError, InvalidConfig, nearest, refuse
 from diffusion_lab.cli.own_yaml import check_encoding
 from diffusion_lab.cli.resource_errors import full_disk, no_access, no_memory
 from diffusion_lab.cli.standard_streams import replace_what_cannot_be_encoded, survive_closed_output
@@ -76,6 +76,12 @@ def _run(words: list[str]) -> int:
     if command not in HYDRA_COMMANDS:
         try:
             return importlib.import_module(f"diffusion_lab.cli.commands.{command}").main(rest)
+        except SystemExit as end:
+            if isinstance(end.code, str):  # not argparse, which has printed the help or the error
+                raise
+            return end.code or 0
+        except (ConfigError, InvalidConfig) as error:
+            return refuse(error)
         except (OSError, MemoryError) as error:
             if why := no_access(error):
                 return refuse(f"{why}; change its permissions, or use another place")

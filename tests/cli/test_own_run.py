@@ -135,7 +135,9 @@ def test_any_other_run_asks_as_before(
         said = sentence([*words, f"run={copy}"], capsys)
         assert "weighting._target_=square.Square, sampler._target_=late.Late must be a class of diffusion_lab" in said
         assert "repeat --config-dir or add 'allow=[square.Square,late.Late]'" in said
-    assert "must be a class of diffusion_lab" in sentence(["show", str(copy)], capsys)
+    said = sentence(["show", str(copy)], capsys)
+    assert all(line.startswith(f"config error: run={copy}: ") for line in said.splitlines()), said
+    assert "must be a class of diffusion_lab" in said
     with pytest.raises(InvalidConfig, match=r"add allow=\['square.Square', 'late.Late'\]"):
         diffusion_lab.load_run(copy)
 

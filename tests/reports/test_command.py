@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from diffusion_lab.cli.commands.report import main
+from diffusion_lab.cli.main import main as command_line
 from diffusion_lab.reports import group_runs, read_runs
 from diffusion_lab.reports.pages.notes import next_command, warnings
 from diffusion_lab.runs.signature import signed
@@ -70,7 +71,7 @@ def test_bad_input_is_one_sentence_and_code_2(sweep, tmp_path, capsys, arguments
 
 
 def test_help_and_unknown_options_return_their_code(capsys):
-    assert main(["--help"]) == 0 and main(["--nonsense"]) == 2
+    assert command_line(["report", "--help"]) == 0 and command_line(["report", "--nonsense"]) == 2
     assert "--metric" in capsys.readouterr().out
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from diffusion_lab.cli.commands.compare import main
 from diffusion_lab.cli.commands.report import main as report_main
+from diffusion_lab.cli.main import main as command_line
 from diffusion_lab.plotting import line_style
 from diffusion_lab.reports.pair import page as pair_page
 from tests.reports.curves import FD, STEPS, power_law, write_curves
@@ -247,5 +248,5 @@ def test_bad_input_is_one_sentence_and_code_2(folder: Path, tmp_path: Path, caps
 
 
 def test_help_and_a_missing_argument_return_their_code(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"]) == 0 and main(["only"]) == 2
+    assert command_line(["compare", "--help"]) == 0 and command_line(["compare", "only"]) == 2
     assert "--metric" in capsys.readouterr().out

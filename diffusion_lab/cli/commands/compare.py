@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 
 def main(argv: list[str]) -> int:
     """Compare, print the tables, write the page; returns 0, or 2 if the two cannot be compared."""
-    try:
-        options = parsed(_parser(), argv)
-    except SystemExit as end:  # the help or the error is printed
-        return int(end.code or 0)
+    options = parsed(_parser(), argv)
     from diffusion_lab.reports.pages.files import save
 
     try:

@@ -25,10 +25,7 @@ MOST_LINES = 10  # sweeps that are listed one by one
 
 def main(argv: list[str]) -> int:
     """Write the files and upload the workspace; returns 0, 1 if W&B refused it, or 2 if there is nothing to show."""
-    try:
-        options = parsed(_parser(), argv)
-    except SystemExit as end:  # the help or the error is printed
-        return int(end.code or 0)
+    options = parsed(_parser(), argv)
     from diffusion_lab.cli.dashboard_source import source_of
     from diffusion_lab.cli.output_folders import check_places
     from diffusion_lab.dashboards import Workspace, check_installed, sections, write_specification

@@ -19,7 +19,7 @@ from diffusion_lab.cli.doctor.checks import generation, machine, resume, trainin
 from diffusion_lab.cli.doctor.checks.machine import devices
 from diffusion_lab.cli.doctor.report import markdown
 from diffusion_lab.cli.doctor.workers import examined
-from diffusion_lab.cli.errors import EXIT_FAILED, ConfigError, StoppedBySignal, nearest, refuse
+from diffusion_lab.cli.errors import EXIT_FAILED, ConfigError, StoppedBySignal, nearest
 from diffusion_lab.files import write_whole
 from diffusion_lab.printable import one_line
 from diffusion_lab.progress import duration, status
@@ -32,22 +32,13 @@ INTRODUCTION = "What this machine has, and what holds on it: about a minute with
 
 def main(argv: list[str]) -> int:
     """Run the checks; returns 0 if nothing differs, 1 if something does, 2 for wrong options."""
-    try:
-        options = parsed(_parser(), argv)
-    except SystemExit as end:  # the help or the error is printed
-        return int(end.code or 0)
-    try:
-        chosen = _chosen(options.only)
-        report = _report_file(options.report)
-    except ConfigError as error:
-        return refuse(error)
+    options = parsed(_parser(), argv)
+    chosen, report = _chosen(options.only), _report_file(options.report)
     output = Output()
     before = signal.signal(signal.SIGTERM, _stop)  # as Ctrl-C, so that the folder of the runs is removed
     try:
         with tempfile.TemporaryDirectory(prefix="doctor-", ignore_cleanup_errors=True) as work:
             _examine(Path(work), chosen, options.device, output)
-    except ConfigError as error:
-        return refuse(error)
     except (KeyboardInterrupt, StoppedBySignal) as stop:
         number = getattr(stop, "signal_number", 2)
         status("")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from diffusion_lab.cli.command_line import parsed
 from diffusion_lab.cli.conf_folder import conf_dir
-from diffusion_lab.cli.errors import ConfigError, refuse
+from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.options import files
 from diffusion_lab.cli.options.described import Described, described
 from diffusion_lab.cli.options.groups import ABOUT
@@ -26,16 +26,10 @@ READABLE = 110  # columns; longer lines are hard to read
 
 
 def main(argv: list[str]) -> int:
-    """Print the groups, or what each word names; returns 0, or 2 for a word that names nothing."""
-    try:
-        given = parsed(_parser(), argv)
-    except SystemExit as end:  # the help or the error is printed
-        return int(end.code or 0)
+    """Print the groups, or what each word names; returns 0."""
+    given = parsed(_parser(), argv)
     width = min(shutil.get_terminal_size((READABLE, 24)).columns, READABLE)
-    try:
-        print("\n".join(_answer(given.words, given.config_dir, width)))
-    except ConfigError as error:
-        return refuse(error)
+    print("\n".join(_answer(given.words, given.config_dir, width)))
     return 0
 
 

@@ -26,10 +26,7 @@ if TYPE_CHECKING:
 def main(argv: list[str]) -> int:
     """Read the runs, print the table, write the page; returns 0, or 2 if there is nothing to report, and with --watch
     130 when it is interrupted."""
-    try:
-        options = parsed(_parser(), argv)
-    except SystemExit as end:  # the help or the error is printed
-        return int(end.code or 0)
+    options = parsed(_parser(), argv)
     from diffusion_lab.reports import read_runs
 
     try:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from diffusion_lab.cli.command_line import check_options
 from diffusion_lab.cli.config import given_config_dirs
-from diffusion_lab.cli.errors import EXIT_FAILED, ConfigError, InvalidConfig, config_errors, nearest, refuse
+from diffusion_lab.cli.errors import EXIT_FAILED, ConfigError, InvalidConfig, config_errors, nearest
 from diffusion_lab.cli.output_folders import writable
 from diffusion_lab.cli.table_files import conf_folders, load_scale, load_table, measure_of, scale_names, table_names
 from diffusion_lab.cli.table_study import Study
@@ -30,10 +30,7 @@ if TYPE_CHECKING:
 
 def main(argv: list[str]) -> int:
     """Run the command; returns its exit code."""
-    try:
-        options, words = _parser().parse_known_args(argv)
-    except SystemExit as end:  # argparse has printed the help or the error
-        return int(end.code or 0)
+    options, words = _parser().parse_known_args(argv)
     try:
         check_options(argv, _parser())
         if options.list or not options.table:
@@ -41,8 +38,6 @@ def main(argv: list[str]) -> int:
         own = [options.config_dir] if options.config_dir else []
         with given_config_dirs(own):
             return _reproduce(options, words, argv, own)
-    except (ConfigError, InvalidConfig) as error:
-        return refuse(error)
     except Failure as error:
         print(f"failed: {error}", file=sys.stderr)
         return EXIT_FAILED
@@ -54,7 +49,7 @@ def main(argv: list[str]) -> int:
 
         if not is_compose_error(error):
             raise
-        return refuse(explain(error, "train", words))
+        raise ConfigError(explain(error, "train", words)) from error
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 
 from diffusion_lab.cli.command_line import parsed
 from diffusion_lab.cli.config import given_config_dirs
-from diffusion_lab.cli.errors import ConfigError, InvalidConfig, at, refuse
+from diffusion_lab.cli.errors import ConfigError, at
 from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.cli.imports import importing
 
@@ -25,17 +25,11 @@ FOLDER = "figures"
 
 def main(argv: list[str]) -> int:
     """Compose each method, build its sampler and weighting, print, write; returns 0, or 2 for a bad configuration."""
-    try:
-        options = parsed(_parser(), argv)
-    except SystemExit as end:  # the help or the error is printed
-        return int(end.code or 0)
+    options = parsed(_parser(), argv)
     if options.figures and "=" in options.figures:  # `--figures sampler=speed`: the folder was left out
         options.settings.insert(0, options.figures)
         options.figures = FOLDER
-    try:
-        _answer(options)
-    except (ConfigError, InvalidConfig) as error:
-        return refuse(error)
+    _answer(options)
     return 0
 
 

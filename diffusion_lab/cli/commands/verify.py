@@ -38,10 +38,7 @@ EVERY = 0.2  # seconds between two looks at the log of a repetition
 
 def main(argv: list[str]) -> int:
     """Repeat and compare; prints what differs and the verdict."""
-    try:
-        options, typed = _parser().parse_known_args(argv)
-    except SystemExit as end:  # argparse has printed the help or the error
-        return int(end.code or 0)
+    options, typed = _parser().parse_known_args(argv)
     from hydra._internal.utils import get_args_parser
 
     from diffusion_lab.cli.repetition import Repetition, last_step, training_ends
