@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from statistics import median
 from typing import Literal, NamedTuple
@@ -34,6 +34,7 @@ MARGIN = 1.1  # ratio up to which two methods count as equal
 _POWER = 0.8
 
 Scale = Literal["ratio", "difference"]
+Course = Mapping[int, float]  # images seen -> value
 Word = Literal["better", "worse", "equal", "not decided", "identical", "no claim"]
 
 
@@ -114,18 +115,15 @@ def judge(
     return found
 
 
-def judge_alone(
-    rows: Sequence[Sequence[float]], scale: Scale, rising: bool, margin: float = MARGIN
-) -> list[Verdict | None]:
+def judge_alone(rows: Sequence[Sequence[float]], scale: Scale, margin: float = MARGIN) -> list[Verdict | None]:
     """A verdict for each of m rows that share no baseline, as cells with a control each; None for one without values.
 
     Student's interval of each at 1 - 5 %/m (Bonferroni), equality by that at 1 - 10 %/m: intervals and verdicts hold
     for all rows at once, and say the same.
 
     Args:
-        rows: of each the ratio, or the difference, of every seed.
+        rows: of each the ratio, or the difference, of every seed; smaller is better.
         scale: which of the two.
-        rising: whether larger is better.
         margin: ratio > 1 within which a row is equal to its control; differences are never equal.
     """
     onto, back = (math.log, math.exp) if scale == "ratio" else (float, float)
@@ -140,7 +138,7 @@ def judge_alone(
         if n >= CLAIM_SEEDS and std and low is not None and high is not None:
             equal = abs(mean) + student_quantile(1 - 2 * ALPHA / share, n - 1) * std / math.sqrt(n)
             if low > 0 or high < 0:
-                word = "better" if (mean > 0) == rising else "worse"
+                word = "better" if mean < 0 else "worse"
             elif scale == "ratio" and equal < math.log(margin):
                 word = "equal"
         ends = [None if end is None else back(end) for end in (low, high)]
@@ -183,6 +181,38 @@ def diverged(
     beside = [other[last] for other in others if last in other]
     alone = bool(beside) and value > 3 * median(beside)
     return not math.isfinite(value) or (value > 3 * baseline.get(last, math.inf) and (value > 2 * best or alone))
+
+
+def lost_seeds(
+    rows: Sequence[Mapping[int, Course]],
+    base: int | None,
+    compared: Sequence[int],
+    is_lost: Callable[[Course, Course, Sequence[Course]], bool] = diverged,
+) -> list[list[int]]:
+    """The seeds of each row whose run has diverged: beside the baseline's run of that seed, and those of the baseline
+    beside the median of the rows that are compared with it, where all of these have a value.
+
+    Args:
+        rows: of each, seed -> images seen -> value.
+        base: place of the baseline; None: there is none.
+        compared: places of the rows that are compared with it.
+        is_lost: takes a run, the one beside it, and those of the row's other seeds.
+    """
+
+    def beside(i: int, seed: int) -> Course:
+        if base is not None and i != base:
+            return rows[base].get(seed, {})
+        runs = [rows[k][seed] for k in compared if seed in rows[k]] if i == base else []
+        common = set.intersection(*map(set, runs)) if runs else ()
+        return {at: median(run[at] for run in runs) for at in common}
+
+    def others(row: Mapping[int, Course], seed: int) -> list[Course]:
+        return [run for of, run in row.items() if of != seed]
+
+    return [
+        [seed for seed, run in row.items() if is_lost(run, beside(i, seed), others(row, seed))]
+        for i, row in enumerate(rows)
+    ]
 
 
 def seeds_needed(deviation: float, size: float, rows: int, most: int = 999) -> int | None:

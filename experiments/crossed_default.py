@@ -45,7 +45,7 @@ def confirming() -> list[tuple[str, list[int], Verdict]]:
         seeds = [seed for seed in common if name != CHOSEN_ON or seed not in FIRST_SEEDS]
         if seeds:
             found.append((name, seeds, ratios(of, best(), DEFAULT, seeds)))
-    judged = judge_alone([sizes for *_, sizes in found], "ratio", rising=False)
+    judged = judge_alone([sizes for *_, sizes in found], "ratio")
     return [(name, seeds, one) for (name, seeds, _), one in zip(found, judged, strict=True) if one is not None]
 
 

@@ -127,7 +127,7 @@ def weightings(data: str) -> str:
     """A table of min_snr's ratio to the unit weighting, for each cell that has both with all seeds."""
     found = first(values(data))
     pairs = _weighted(found)
-    judged = judge_alone([ratios(found, cell, cell._replace(weighting="unit")) for cell in pairs], "ratio", False)
+    judged = judge_alone([ratios(found, cell, cell._replace(weighting="unit")) for cell in pairs], "ratio")
     rows = [
         [f"`{title(cell)}`", _of(found, cell), decided(one)]
         for cell, one in zip(pairs, judged, strict=True)

@@ -61,7 +61,7 @@ def paper(said: str, name: str, row: str, column: str | None = None) -> Evidence
 
 def alone(page: str, lines: Sequence[tuple[str, Sequence[float]]]) -> list[Evidence]:
     """Ratios of the seeds, decided together."""
-    judged = judge_alone([own for _, own in lines], "ratio", rising=False)
+    judged = judge_alone([own for _, own in lines], "ratio")
     return [Evidence(said, one, page) for (said, _), one in zip(lines, judged, strict=True) if one is not None]
 
 

@@ -10,7 +10,7 @@ from scipy import stats
 
 from diffusion_lab import simultaneous
 from diffusion_lab.simultaneous import critical_values, fewer, stand_out, statistics
-from diffusion_lab.verdicts import diverged, judge, judge_alone, over_training, seeds_needed, size_decided
+from diffusion_lab.verdicts import diverged, judge, judge_alone, lost_seeds, over_training, seeds_needed, size_decided
 from tests.tables.in_numpy import intervals
 
 BASE = {0: 1.0, 1: 1.3, 2: 1.15, 3: 0.9}
@@ -132,15 +132,15 @@ def test_an_interval_can_be_recomputed_with_a_few_lines_of_numpy(collapsed: bool
 
 def test_rows_without_a_common_baseline_have_students_intervals_for_all_of_them() -> None:
     rows = [[0.5, 0.55, 0.52], [1.01, 0.99, 1.005], [1.0, 2.0, 0.7], [], [1.0, 1.0, 1.0], [0.5, 0.6]]
-    found = judge_alone(rows, "ratio", rising=False)
+    found = judge_alone(rows, "ratio")
     assert [one and one.word for one in found] == ["better", "equal", "not decided", None, "identical", "no claim"]
     logs = np.log(rows[0])
     half = stats.t.ppf(1 - 0.025 / 4, 2) * logs.std(ddof=1) / math.sqrt(3)
     first = found[0]
     assert first is not None and first.low is not None and first.high is not None
     assert np.log([first.low, first.size, first.high]) == pytest.approx(logs.mean() + half * np.array([-1, 0, 1]))
-    alone = judge_alone([[0.9, 0.8, 0.86]], "ratio", rising=False)[0]  # by itself decided, as one of four not
-    among = judge_alone([[0.9, 0.8, 0.86], *rows[:3]], "ratio", rising=False)[0]
+    alone = judge_alone([[0.9, 0.8, 0.86]], "ratio")[0]  # by itself decided, as one of four not
+    among = judge_alone([[0.9, 0.8, 0.86], *rows[:3]], "ratio")[0]
     assert alone is not None and among is not None and (alone.word, among.word) == ("better", "not decided")
 
 
@@ -158,6 +158,22 @@ def test_a_run_has_diverged_if_it_is_far_above_itself_and_the_baseline() -> None
     assert not diverged({100: 1.6, 200: 3.1}, base)  # less than twice its best
     assert not diverged({100: 1.0, 200: 2.9}, base)  # less than three times the baseline's
     assert diverged({100: 1.0, 200: math.inf}, base)
+
+
+def test_seeds_are_lost_beside_the_baseline_and_those_of_the_baseline_beside_the_median_of_the_others() -> None:
+    def course(first: float, last: float) -> dict[int, float]:
+        return {100: first, 200: last}
+
+    good, lost = course(1.5, 1.0), course(1.5, 3.1)
+    rows = [{0: good, 1: lost}, {0: lost, 1: good}, {0: good, 1: good}]
+    assert lost_seeds(rows, 0, [1, 2]) == [[1], [0], []]
+    assert lost_seeds(rows, None, []) == [[], [], []]  # beside nothing only what is not finite is lost
+    assert lost_seeds([{0: course(1.5, math.inf)}, {0: good}], None, []) == [[0], []]
+    # what is not compared has no part in the median: 3.1 beside 1 is lost, beside 3.1 not
+    assert lost_seeds([{0: lost}, {0: good}, {0: lost}, {0: lost}], 0, [1]) == [[0], [], [], []]
+    assert lost_seeds([{0: lost}, {0: good}, {0: lost}, {0: lost}], 0, [1, 2, 3]) == [[], [], [], []]
+    # where a row lacks a snapshot there is no median
+    assert lost_seeds([{0: lost}, {0: good}, {0: {100: 1.5}}], 0, [1, 2]) == [[], [], []]
 
 
 def test_a_run_that_is_lost_before_its_first_snapshot_has_diverged_unless_its_whole_row_is_as_bad() -> None:

@@ -4,8 +4,8 @@ The family is the rows of a column: they are decided together, so that of 20 col
 false verdict. Columns have runs of their own as baseline and are families of their own, as is each cell of a column;
 the verdict is that of the cell that decides (`Table.estimand`), the others stand beside it.
 
-A seed of a row has diverged if its last value is missing, or by `verdicts.diverged` (of the baseline: compared with the
-median of the other rows). It is counted, and left out of every mean, ratio and verdict of its row.
+A seed of a row has diverged if its last value is missing, or by `verdicts.lost_seeds`, where lower is better. It is
+counted, and left out of every mean, ratio and verdict of its row.
 
 Rows that are compared with a number of their own, and not with a row, share no baseline: `judge_alone`.
 """
@@ -14,22 +14,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import median
 
 from diffusion_lab.tables.table import Table, TableColumn, cell_titles
 from diffusion_lab.tables.values import Values
-from diffusion_lab.verdicts import Scale, Verdict, diverged, judge, judge_alone, over_training
+from diffusion_lab.verdicts import Scale, Verdict, judge, judge_alone, lost_seeds, over_training
 
 OVER_TRAINING = "over training"  # the cell with the mean over a column's cells
 
 Numbers = Mapping[str, Mapping[int, float]]  # row -> seed -> value
 
 
-def column_numbers(values: Values, column: TableColumn, scale: Scale, falling: bool) -> dict[str, Numbers]:
-    """Cell -> its numbers, without diverged seeds; with several cells also their mean over training, for ratios the
-    geometric one. A run can only diverge where lower is better (`falling`)."""
+def column_numbers(
+    values: Values, column: TableColumn, scale: Scale, lost: Mapping[str, Sequence[int]]
+) -> dict[str, Numbers]:
+    """Cell -> its numbers, without the `lost` seeds of its rows; with several cells also their mean over training, for
+    ratios the geometric one."""
     found = _numbers(values, column)
-    lost = diverged_seeds(values, column) if falling else {}
     kept: dict[str, Numbers] = {
         title: {row: {s: v for s, v in own.items() if s not in lost.get(row, ())} for row, own in rows.items()}
         for title, rows in found.items()
@@ -44,24 +44,14 @@ def column_numbers(values: Values, column: TableColumn, scale: Scale, falling: b
 def diverged_seeds(values: Values, column: TableColumn) -> dict[str, tuple[int, ...]]:
     """Row -> its seeds that diverged, of the rows that have some."""
     cells = list(_numbers(values, column).values())
-    baseline = values.table.baseline_of(column)
-    curves = {
-        row: {seed: _curve([cell[row].get(seed, math.inf) for cell in cells]) for seed in _seeds(cells, row)}
-        for row in cells[0]
-    }
-    lost = {}
-    for row, own in curves.items():
-        against = [name for name in curves if (name != row if row == baseline else name == baseline)]
-        lost[row] = tuple(
-            seed
-            for seed, curve in own.items()
-            if diverged(
-                curve,
-                _median([curves[name][seed] for name in against if seed in curves[name]]),
-                [other for of, other in own.items() if of != seed],
-            )
-        )
-    return {row: seeds for row, seeds in lost.items() if seeds}
+    names, baseline = list(cells[0]), values.table.baseline_of(column)
+    curves = [
+        {seed: _curve([cell[row].get(seed, math.inf) for cell in cells]) for seed in _seeds(cells, row)}
+        for row in names
+    ]
+    base = names.index(baseline) if baseline in names else None
+    lost = lost_seeds(curves, base, [i for i in range(len(names)) if i != base])
+    return {row: tuple(seeds) for row, seeds in zip(names, lost, strict=True) if seeds}
 
 
 def verdicts_of(table: Table, column: TableColumn, numbers: Numbers, scale: Scale) -> dict[str, Verdict]:
@@ -77,7 +67,7 @@ def verdicts_of(table: Table, column: TableColumn, numbers: Numbers, scale: Scal
         row: [value / number if scale == "ratio" else value - number for value in numbers.get(row, {}).values()]
         for row, number in against.items()
     }
-    found |= dict(zip(sizes, judge_alone(list(sizes.values()), scale, rising=False, margin=table.margin), strict=True))
+    found |= dict(zip(sizes, judge_alone(list(sizes.values()), scale, table.margin), strict=True))
     return {row: verdict for row, verdict in found.items() if verdict is not None}
 
 
@@ -105,7 +95,3 @@ def _seeds(cells: Sequence[Numbers], row: str) -> list[int]:
 
 def _curve(numbers: Sequence[float]) -> dict[int, float]:
     return dict(enumerate(numbers))
-
-
-def _median(curves: Sequence[Mapping[int, float]]) -> dict[int, float]:
-    return {k: median(curve[k] for curve in curves) for k in (curves[0] if curves else ())}

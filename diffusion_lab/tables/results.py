@@ -128,9 +128,9 @@ def summarise(values: Values, better: str, scale: Scale = "ratio") -> Results:
     cells: list[TableCell] = []
     diverged = {}
     for column in table.columns:
-        for title, numbers in column_numbers(values, column, scale, falling).items():
-            cells += _cells(values, column, title, numbers, scale)
         found = diverged_seeds(values, column) if falling else {}
+        for title, numbers in column_numbers(values, column, scale, found).items():
+            cells += _cells(values, column, title, numbers, scale)
         diverged |= {(row, column.name): seeds for row, seeds in found.items()}
     results = Results(table, values, better, scale, tuple(cells), (), diverged)
     outcomes = [_outcome(results, cell) for cell in cells if cell.decides and cell.compared is not None]

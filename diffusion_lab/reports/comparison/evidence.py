@@ -2,8 +2,7 @@
 
 scale       ratios where the metric says so and all values are positive, else differences; of a metric that does not
             say so, ratios where lower is better and all values are positive
-diverged    runs by `verdicts.diverged`, of a metric that falls (those of the baseline against the median of the other
-            rows); in all others those whose last value is not finite
+diverged    runs by `verdicts.lost_seeds`, of a metric that falls; of all others those whose last value is not finite
 training    the mean over the snapshots, at equal images, that all runs of the table have (`verdicts.over_training`)
 """
 
@@ -11,19 +10,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.comparison.metrics import directed, rising
 from diffusion_lab.runs.run import Run
-from diffusion_lab.verdicts import Scale, diverged, over_training
+from diffusion_lab.verdicts import Course, Scale, diverged, lost_seeds, over_training
 
 FEWEST = 2  # snapshots; one is the end
 
-Course = dict[int, float]  # images seen -> value; only the last one may be not finite
 BySeed = dict[int, float]
 
 
@@ -53,20 +50,8 @@ def evidence(groups: Sequence[Group], metric: str, compared: Sequence[bool], bas
     everything = [{run.seed: course(run, metric) for run in group.done if run.seed is not None} for group in groups]
     courses = [{seed: one for seed, one in row.items() if one} for row in everything]
     falls = directed(groups, metric) and not rising(groups, metric)
-    rows = [row for i, row in enumerate(courses) if compared[i] and i != base]
-    lost = [
-        [
-            seed
-            for seed, one in row.items()
-            if _is_lost(
-                one,
-                _median([other[seed] for other in rows if seed in other]) if i == base else courses[base].get(seed, {}),
-                [other for of, other in row.items() if of != seed],
-                falls,
-            )
-        ]
-        for i, row in enumerate(courses)
-    ]
+    others = [i for i in range(len(courses)) if compared[i] and i != base]
+    lost = lost_seeds(courses, base, others, diverged_where_positive if falls else is_not_finite)
     kept = [
         {seed: one for seed, one in row.items() if seed not in gone} for row, gone in zip(courses, lost, strict=True)
     ]
@@ -104,13 +89,11 @@ def course(run: Run, metric: str) -> Course:
     return {run.step * run.batch: value}
 
 
-def _is_lost(one: Course, base: Course, others: Sequence[Course], falls: bool) -> bool:
-    if falls and np.min(list(one.values())) > 0:
-        return diverged(one, base, others)
+def is_not_finite(one: Course, *_: Any) -> bool:
+    """Whether the last value is not finite."""
     return not math.isfinite(one[max(one)])
 
 
-def _median(courses: Sequence[Course]) -> Course:
-    """At the images seen that all have."""
-    common = set.intersection(*map(set, courses)) if courses else set[int]()
-    return {at: median(one[at] for one in courses) for at in common}
+def diverged_where_positive(one: Course, base: Course, others: Sequence[Course]) -> bool:
+    """By `verdicts.diverged`, which compares ratios, where all values are positive."""
+    return diverged(one, base, others) if np.min(list(one.values())) > 0 else is_not_finite(one)
