@@ -42,8 +42,8 @@ def sum_(x: Tensor) -> Tensor:
     return x
 
 
-def broadcast_(x: Tensor, source: int = 0) -> Tensor:
-    """Every rank's x becomes that of rank `source`, in place."""
+def broadcast_(x: Tensor) -> Tensor:
+    """Every rank's x becomes that of rank 0, in place."""
     if is_distributed():
-        dist.broadcast(x, source)
+        dist.broadcast(x, 0)
     return x

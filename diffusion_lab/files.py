@@ -115,9 +115,10 @@ def is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _BITS
 
 
-def deeper(content: Any, depth: int = DEPTH) -> bool:
-    """Whether plain containers are nested more than `depth` deep."""
+def deeper(content: Any) -> bool:
+    """Whether plain containers are nested more than `DEPTH` deep."""
     level = [content] if isinstance(content, dict | list | tuple) else []
+    depth = DEPTH
     while level and depth:
         # Each container once: a pickle, unlike JSON, may hold one many times.
         level = list({id(inner): inner for one in level for inner in _inside(one)}.values())

@@ -116,7 +116,7 @@ def _page(one: Described) -> str:
         parts += ["## What it sets", f"{', '.join(sets)}; formula and keys are on their pages."]
     keys = [key for key in one.settings if key.default != "{...}"]
     if keys:
-        rows = [f"| `{key.name}` | `{key.default}` | {_cell(key.meaning)} |" for key in keys]
+        rows = [f"| `{key.name}` | `{key.default}` | {_cell(key.comment)} |" for key in keys]
         parts += ["## Keys", "\n".join(["| key | default | meaning |", "| --- | --- | --- |", *rows])]
     parts += ["## Try it", "\n".join(f"    {command}" for command in commands(one))]
     if one.source:

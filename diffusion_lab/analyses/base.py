@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Arrays = Mapping[str, np.ndarray]
-EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip file can hold
 
 
 class Result(NamedTuple):
@@ -186,7 +185,7 @@ def pack(arrays: Arrays) -> bytes:
         for name, array in arrays.items():
             content = io.BytesIO()
             np.lib.format.write_array(content, np.asarray(array), allow_pickle=False)
-            archive.writestr(zipfile.ZipInfo(f"{name}.npy", EPOCH), content.getvalue())
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), content.getvalue())
     return buffer.getvalue()
 
 

@@ -68,7 +68,7 @@ def _rows(cfg: DictConfig, cost: Cost, folder: Path) -> list[tuple[str, str]]:
         ("parameters", f"{counts.parameters:,}"),
         ("FLOPs per image, forward", f"{counts.forward:.3g}"),
         ("FLOPs per image, forward and backward", f"{counts.training:.3g}"),
-        ("FLOPs of the run", f"{cost.flops_of(cfg.max_steps * cfg.batch_size):.3g}"),
+        ("FLOPs of the run", f"{cost.counts.flops_of(cfg.max_steps * cfg.batch_size):.3g}"),
         ("batch", describe_batch(cfg)),
         ("memory of one process", _memory(cfg, cost)),
         ("time", cost.basis),

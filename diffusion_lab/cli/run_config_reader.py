@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, cast
 
@@ -25,7 +25,7 @@ from diffusion_lab.reports.comparison.differences import (
     within,
     without_keys,
 )
-from diffusion_lab.runs.identity import filled, followers_of_seed
+from diffusion_lab.runs.identity import filled, followers_of_seed, leaves
 
 _PLACE = re.compile(r"\$\{(\w+(?:\.\w+)*)\}")  # a reference to one key
 _WHOLE = ("base", "method", "experiment", "scale", "debug")  # options that stand for several keys instead of a part
@@ -141,7 +141,9 @@ def _in_context(content: dict[str, Any], saved: dict[str, Any]) -> tuple[dict[st
     times as long."""
     expected, derived = copy.deepcopy(content), []
     context: DictConfig | None = None
-    for key, raw in _references(content):
+    for key, raw in leaves({name: node for name, node in content.items() if name != "paths"}).items():
+        if "${" not in str(raw):
+            continue
         own, value = lookup(saved, key), MISSING
         if isinstance(raw, str) and (place := _PLACE.fullmatch(raw)):
             value = lookup(saved, place[1])
@@ -178,16 +180,6 @@ def _put(config: dict[str, Any], key: str, value: Any) -> None:
         inner = config.get(parent)
         config[parent] = config = inner if isinstance(inner, dict) else {}
     config[last] = value
-
-
-def _references(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys of the values that refer to others."""
-    for name, value in node.items():
-        key = f"{path}.{name}".lstrip(".")
-        if isinstance(value, dict) and key != "paths":
-            yield from _references(value, key)
-        elif "${" in str(value) and key != "paths":
-            yield key, value
 
 
 def _plain(config: dict[str, Any]) -> dict[str, Any]:

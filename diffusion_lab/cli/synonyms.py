@@ -43,43 +43,28 @@ SAME = {
     "network.dropout": "dropout",
     "logger": "log_with report_to loggers",
 }
-# word: what to use in its place, where the value means something else
-OTHER = {
-    "epochs": "max_steps, the number of optimizer steps of batch_size images each",
-    "num_epochs": "max_steps, the number of optimizer steps of batch_size images each",
-    "max_epochs": "max_steps, the number of optimizer steps of batch_size images each",
-    "num_train_epochs": "max_steps, the number of optimizer steps of batch_size images each",
-    "duration": "max_steps, the number of optimizer steps of batch_size images each",
-    "ckpt_path": "resume=RUN_FOLDER to continue a run, init_from=RUN_FOLDER to start from its weights",
-    "ckpt": "resume=RUN_FOLDER to continue a run, init_from=RUN_FOLDER to start from its weights",
-    "checkpoint": "resume=RUN_FOLDER to continue a run, init_from=RUN_FOLDER to start from its weights",
-    "ema": "callbacks.ema.decays=[0.9999], or averaging=power_function",
-    "ema_decay": "callbacks.ema.decays=[0.9999], or averaging=power_function",
-    "ema_rate": "callbacks.ema.decays=[0.9999], or averaging=power_function",
-    "cfg": "solver=guided solver.scale=2, with dataset.label_dropout=0.1 in training",
-    "cfg_scale": "solver=guided solver.scale=2, with dataset.label_dropout=0.1 in training",
-    "guidance_scale": "solver=guided solver.scale=2, with dataset.label_dropout=0.1 in training",
-    "fp16": "precision=bf16-mixed or precision=16-mixed",
-    "bf16": "precision=bf16-mixed",
-    "use_fp16": "precision=bf16-mixed or precision=16-mixed",
-    "amp": "precision=bf16-mixed or precision=16-mixed",
-    "wandb": "logger=wandb",
-    "beta1": "optimizer.betas=[0.9,0.999]",
-    "beta2": "optimizer.betas=[0.9,0.999]",
-    "lr_warmup_steps": "annealing=warmup",
-    "warmup_steps": "annealing=warmup",
-    "lr_anneal_steps": "annealing=linear",
-    "image_size": "a data set with that size, dataset=NAME",
-    "resolution": "a data set with that size, dataset=NAME",
-    "data_dir": "dataset=image_folder dataset.source.root=FOLDER",
-    "data_path": "dataset=image_folder dataset.source.root=FOLDER",
-    "train_data_dir": "dataset=image_folder dataset.source.root=FOLDER",
-    "learn_sigma": "variance=learned_range",
-    "predict_xstart": "prediction=x0",
-    "min_snr": "weighting=min_snr",
-    "snr_gamma": "weighting=min_snr weighting.gamma=5",
+# what to use: words in whose place it is used, because their value means something else
+_INSTEAD = {
+    "max_steps, the number of optimizer steps of batch_size images each": (
+        "epochs num_epochs max_epochs num_train_epochs duration"
+    ),
+    "resume=RUN_FOLDER to continue a run, init_from=RUN_FOLDER to start from its weights": "ckpt_path ckpt checkpoint",
+    "callbacks.ema.decays=[0.9999], or averaging=power_function": "ema ema_decay ema_rate",
+    "solver=guided solver.scale=2, with dataset.label_dropout=0.1 in training": "cfg cfg_scale guidance_scale",
+    "precision=bf16-mixed or precision=16-mixed": "fp16 use_fp16 amp",
+    "precision=bf16-mixed": "bf16",
+    "logger=wandb": "wandb",
+    "optimizer.betas=[0.9,0.999]": "beta1 beta2",
+    "annealing=warmup": "lr_warmup_steps warmup_steps",
+    "annealing=linear": "lr_anneal_steps",
+    "a data set with that size, dataset=NAME": "image_size resolution",
+    "dataset=image_folder dataset.source.root=FOLDER": "data_dir data_path train_data_dir",
+    "variance=learned_range": "learn_sigma",
+    "prediction=x0": "predict_xstart",
+    "weighting=min_snr": "min_snr",
+    "weighting=min_snr weighting.gamma=5": "snr_gamma",
 }
-_KEYS = {word: key for key, words in SAME.items() for word in words.split()}
+_KEYS, OTHER = ({word: key for key, words in table.items() for word in words.split()} for table in (SAME, _INSTEAD))
 
 
 def suggested(word: str, value: str | None) -> str | None:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from omegaconf import DictConfig, OmegaConf
 
-from diffusion_lab.cli.config import choices_of, config_hash, register_resolvers, run_name
+from diffusion_lab.cli.config import choices_of, config_hash, plain_value, register_resolvers, run_name
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.hydra_version import initialized
+from diffusion_lab.runs.identity import leaves
 from diffusion_lab.tables.table import Table, TableColumn, TableModel, TableRow
 from diffusion_lab.tables.table_scale import TableScale, scaled_cells, scaled_decay, scaled_length, scaled_period
 
@@ -182,20 +183,9 @@ class Jobs:
 
 def lengths(cfg: DictConfig) -> dict[str, int]:
     """Dotted key -> optimizer steps, of all `LENGTHS` in a configuration."""
-    found: dict[str, int] = {}
-
-    def walk(node: Any, path: str) -> None:
-        for key, value in node.items() if isinstance(node, dict) else ():
-            here = f"{path}.{key}" if path else str(key)
-            if key in LENGTHS and isinstance(value, int) and not isinstance(value, bool):
-                found[here] = value
-            walk(value, here)
-
-    for part in ("weighting", "sampler", "annealing", "preconditioning"):
-        node = cfg.get(part)
-        if OmegaConf.is_config(node):
-            walk(OmegaConf.to_container(node, resolve=True), part)
-    return found
+    parts = ("weighting", "sampler", "annealing", "preconditioning")
+    found = [leaf for part in parts for leaf in leaves(plain_value(cfg, part), part).items()]
+    return {key: value for key, value in found if key.rpartition(".")[2] in LENGTHS and type(value) is int}
 
 
 def _lengths(published: DictConfig, steps: int, every: int) -> list[str]:

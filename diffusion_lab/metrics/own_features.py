@@ -8,7 +8,6 @@ values of other images, which have another network, are told apart.
 
 from __future__ import annotations
 
-import json
 import pickle
 from contextlib import suppress
 from functools import cached_property
@@ -26,6 +25,7 @@ from diffusion_lab.distributed import broadcast_, rank
 from diffusion_lab.files import replacing
 from diffusion_lab.metrics.features import MIB, FeatureExtractor, SmallClassifier, check_call
 from diffusion_lab.metrics.learn_features import DIMS, FORMAT, LARGEST, alone, at_most, dim_for, learn, new_network
+from diffusion_lab.metrics.reference import digest_of
 from diffusion_lab.progress import progress
 from diffusion_lab.streams import Streams
 
@@ -120,7 +120,7 @@ class OwnFeatures(FeatureExtractor):
     def weights_file(self) -> Path:
         """The file that `weights` names, or this machine's, which may not be there yet."""
         if self.path is None:
-            return cache_folder() / "features" / f"own-{self.source.name}-{_digest(self.record)}.pt"
+            return cache_folder() / "features" / f"own-{self.source.name}-{digest_of(self.record)}.pt"
         path = Path(self.path).expanduser()
         if not path.is_file():
             raise ValueError(f"weights={self.path} must be a file; use null to train the features on this machine")
@@ -233,7 +233,3 @@ class _Judge(nn.Module):
 
     def maps(self, images: Tensor) -> Tensor:
         return self.network.maps(at_most(images))
-
-
-def _digest(record: dict[str, Any]) -> str:
-    return sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:12]

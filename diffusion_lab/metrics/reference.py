@@ -103,7 +103,7 @@ def reference_statistics(
     """
     metadata = describe(images, extractor, dataset, split, subset, device)
     folder = cache_folder() / "reference" if folder is None else folder
-    path = folder / f"{dataset}-{split}-{extractor.name}-{_digest(metadata)}.npz"
+    path = folder / f"{dataset}-{split}-{extractor.name}-{digest_of(metadata)}.npz"
     cached = load(path, metadata)
     if _on_all_ranks(cached is not None, device) and cached:
         return cached
@@ -164,7 +164,7 @@ def features_of_some(
     `reference_statistics`."""
     chosen = sha256(ids.numpy().tobytes()).hexdigest()[:12]
     metadata = describe(images, extractor, dataset, split, len(ids), device) | {"ids": chosen}
-    path = cache_folder() / "reference" / f"{dataset}-{split}-{extractor.name}-{_digest(metadata)}.npz"
+    path = cache_folder() / "reference" / f"{dataset}-{split}-{extractor.name}-{digest_of(metadata)}.npz"
     cached = _arrays(path, metadata, "features")
     if _on_all_ranks(cached is not None, device) and cached:
         return torch.from_numpy(cached[0])
@@ -209,7 +209,8 @@ def _arrays(path: Path, expected: dict[str, Any], *keys: str) -> list[np.ndarray
     return arrays
 
 
-def _digest(metadata: dict[str, Any]) -> str:
+def digest_of(metadata: dict[str, Any]) -> str:
+    """12 hex digits of the SHA-256 of a record, for the name of its file."""
     return sha256(json.dumps(metadata, sort_keys=True).encode()).hexdigest()[:12]
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from hydra.core.utils import JobStatus, run_job
 from hydra.types import HydraContext, TaskFunction
 
+from diffusion_lab.cli.conf_folder import config_dirs
 from diffusion_lab.cli.errors import (
     EXIT_CONFIG,
     EXIT_FAILED,
@@ -28,10 +29,11 @@ from diffusion_lab.cli.errors import (
     describe,
 )
 from diffusion_lab.cli.processes import RANK_VARIABLES as RANKS
-from diffusion_lab.cli.processes import end_with_parent, gpu_count, on_cpu
+from diffusion_lab.cli.processes import end_with_parent, local_devices, on_cpu
 from diffusion_lab.printable import escape_output
 from diffusion_lab.runs.folder import RunLocked, open_log
 from diffusion_lab.runs.record import as_error
+from diffusion_lab.runs.shell_commands import setting
 from hydra_plugins.diffusion_lab_launcher._jobs import Job
 
 # Variables that would make a job a rank of the process that started the sweep.
@@ -198,13 +200,9 @@ def _let_signals_through() -> None:
 
 def command(job: Job, arguments: list[str]) -> list[str]:
     """The command that runs only this job; `arguments` are those of the sweep, for its --config-dir."""
-    options = []
-    for flag in ("--config-dir", "-cd"):
-        options += [word for word in arguments if word.startswith(f"{flag}=")]
-        options += [w for pair in zip(arguments, arguments[1:], strict=False) if pair[0] == flag for w in pair]
+    options = [f"--config-dir={folder}" for folder in config_dirs(arguments)]
     own = [word for word in job.config.hydra.overrides.hydra if not word.lstrip("+~").startswith(OWN_COMMAND)]
-    folder = str(job.folder).replace("'", "\\'")
-    last = ["hydra.mode=RUN", f"hydra.run.dir='{folder}'", "hydra.job_logging.root.handlers=[console]"]
+    last = ["hydra.mode=RUN", setting("hydra.run.dir", job.folder), "hydra.job_logging.root.handlers=[console]"]
     return [sys.executable, "-m", "diffusion_lab.cli.main", "train", *options, *job.overrides, *own, *last]
 
 
@@ -221,12 +219,7 @@ def starts_processes(job: Job) -> bool:
         return False
     if any(word in str(trainer.get("strategy", "auto")) for word in ("fork", "spawn", "notebook")):
         return False
-    devices = trainer.get("devices", 1)
-    if devices in ("auto", -1, "-1"):
-        return gpu_count() > 1 and trainer.get("accelerator") != "cpu"
-    if isinstance(devices, str) and devices.isdigit():
-        devices = int(devices)
-    return devices > 1 if isinstance(devices, int) else len(str(devices).split(",")) > 1
+    return local_devices(trainer) > 1
 
 
 def gpu_in_use() -> bool:

@@ -12,16 +12,12 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from hydra.core.plugins import Plugins
-from hydra.plugins.sweeper import Sweeper
-from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig
-
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.files import read_text
+from hydra_plugins.diffusion_lab_sweeper.products import ProductsSweeper
 
 
-class ListedSweeper(Sweeper):
+class ListedSweeper(ProductsSweeper):
     """Launches the jobs of a file.
 
     Args:
@@ -31,8 +27,6 @@ class ListedSweeper(Sweeper):
     Raises:
         ConfigError: the file cannot be read or has no job.
     """
-
-    needs_values = False  # of the jobs
 
     def __init__(self, file: str | None, params: Any = None) -> None:
         try:
@@ -45,19 +39,5 @@ class ListedSweeper(Sweeper):
         if not self.jobs:
             raise ConfigError(f"hydra.sweeper.file={file} must have a job on some line, e.g. method=ddpm seed=0")
 
-    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        self.launcher = Plugins.instance().instantiate_launcher(
-            hydra_context=hydra_context, task_function=task_function, config=config
-        )
-
-    def sweep(self, arguments: list[str]) -> Any:
-        """Launch all jobs at once.
-
-        Raises:
-            JobsFailed: some job is not done; the launcher has said which.
-        """
-        assert self.launcher is not None, "Hydra calls setup first"
-        returned = self.launcher.launch([[*arguments, *job] for job in self.jobs], initial_job_idx=0)
-        for job in returned:
-            _ = job.return_value  # raises what the job raised
-        return returned
+    def words(self, arguments: list[str]) -> list[list[str]]:
+        return [[*arguments, *job] for job in self.jobs]

@@ -44,12 +44,16 @@ class ProductsSweeper(Sweeper):
             JobsFailed: some job is not done; the launcher has said which.
         """
         assert self.launcher is not None, "Hydra calls setup first"
+        returned = self.launcher.launch(self.words(arguments), initial_job_idx=0)
+        for job in returned:
+            _ = job.return_value  # raises what the job raised
+        return returned
+
+    def words(self, arguments: list[str]) -> list[list[str]]:
+        """The words of each job."""
         jobs = list(jobs_of(self.products, self.params, arguments, self.loader))
         if not jobs:
             raise ConfigError(
                 f"{' '.join(arguments) or 'hydra.sweeper.products=[]'} must leave a job of the sweep; see its products"
             )
-        returned = self.launcher.launch(jobs, initial_job_idx=0)
-        for job in returned:
-            _ = job.return_value  # raises what the job raised
-        return returned
+        return jobs

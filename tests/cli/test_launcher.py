@@ -20,6 +20,7 @@ from diffusion_lab.cli.checks.machine import optimizer_states
 from diffusion_lab.cli.config import compose_train, conf_dir, register_resolvers
 from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.runs.names import LOG
+from diffusion_lab.runs.shell_commands import setting
 from diffusion_lab.workers import JOBS
 from hydra_plugins.diffusion_lab_launcher import _child
 from hydra_plugins.diffusion_lab_launcher._child import command, needs_command, starts_processes
@@ -103,7 +104,7 @@ def test_a_job_is_a_run_of_its_own(sweep, tmp_path: Path) -> None:
     assert {call["env"][JOBS] for call in seen} == {"2"}  # who share the cores
     for path, call in zip(jobs(tmp_path).values(), seen, strict=True):
         assert call["dir"] == str(path.relative_to(tmp_path))  # what Lightning hands to processes of its own
-        assert call["typed"][0] == "train" and f"hydra.run.dir='{call['dir']}'" in call["typed"]
+        assert call["typed"][0] == "train" and setting("hydra.run.dir", call["dir"]) in call["typed"]
         assert "-m" not in call["typed"]
 
 
@@ -264,6 +265,7 @@ def _job(tmp_path: Path, *overrides: str) -> Job:
         (["trainer=ddp_cpu", "trainer.strategy=ddp_fork"], False),
         (["trainer.accelerator=gpu", "trainer.devices=[0,1]"], True),
         (["trainer.accelerator=gpu", "trainer.devices='0,1'"], True),
+        (["trainer.accelerator=gpu", "trainer.devices='0,'"], False),
         (["trainer.accelerator=cpu", "trainer.devices=auto"], False),
     ],
 )
@@ -296,11 +298,11 @@ def test_what_a_sweep_checks_of_an_optimizer_asks_no_gpu(name: str, monkeypatch:
 def test_the_command_of_one_job(tmp_path: Path) -> None:
     words = command(_job(tmp_path, "seed=3"), ["-m", "--config-dir", "my_conf", "seed=3,4"])
     assert words[:4] == [sys.executable, "-m", "diffusion_lab.cli.main", "train"]
-    assert words[4:8] == ["--config-dir", "my_conf", "seed=3", "hydra.verbose=true"]
+    assert words[4:7] == ["--config-dir=my_conf", "seed=3", "hydra.verbose=true"]
     assert "hydra.mode=RUN" in words and "hydra.launcher.n_jobs=2" not in words
     register_resolvers()
     with initialized():  # quotes in a folder's name survive
-        cfg = compose("train", overrides=words[6:], return_hydra_config=True)
+        cfg = compose("train", overrides=words[5:], return_hydra_config=True)
     assert cfg.hydra.run.dir == str(tmp_path / "it's a run")
     assert OmegaConf.to_container(cfg.hydra.job_logging.root.handlers) == ["console"]
 

@@ -40,7 +40,7 @@ def test_every_group_and_option_says_what_it_is(group: str) -> None:
 def test_every_method_says_when_to_use_it_and_what_its_keys_are(group: str, name: str) -> None:
     one = described(group, name, FOLDERS)
     assert one.doc.use.endswith("."), one.option.setting
-    assert [key.name for key in one.settings if not key.meaning] == []
+    assert [key.name for key in one.settings if not key.comment] == []
 
 
 def test_the_overview_names_every_option_and_no_line_is_too_long(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +118,7 @@ def test_a_users_own_part_is_read_and_not_imported(tmp_path: Path, capsys: pytes
 
 def test_parts_inside_a_file_have_keys_and_texts_and_a_file_that_extends_it_changes_them() -> None:
     def settings(group: str, name: str) -> dict[str, tuple[str, str]]:
-        return {one.name: (one.default, one.meaning) for one in described(group, name, FOLDERS).settings}
+        return {one.name: (one.default, one.comment) for one in described(group, name, FOLDERS).settings}
 
     large, small = settings("dataset", "imagenet128"), settings("dataset", "imagenet64")
     assert (large["source.image_size"][0], small["source.image_size"][0]) == ("128", "64")

@@ -56,6 +56,10 @@ class Counts(NamedTuple):
     beside: Beside
     checkpoint: int  # bytes
 
+    def flops_of(self, images: int) -> float:
+        """FLOPs of a run that trains on so many images, evaluation included."""
+        return images * self.training + self.beside.calls * self.forward
+
 
 class Cost(NamedTuple):
     """The cost of one run. Times in seconds, sizes in bytes."""
@@ -79,10 +83,6 @@ class Cost(NamedTuple):
         """Training and evaluation."""
         return self.training_seconds + self.evaluation_seconds
 
-    def flops_of(self, images: int) -> float:
-        """FLOPs of a run that trains on so many images, evaluation included."""
-        return images * self.counts.training + self.counts.beside.calls * self.counts.forward
-
 
 def cost_of(cfg: DictConfig, budget_s: float, missing: bool) -> Cost:
     """Count everything, and unless something is `missing` here, measure steps for about `budget_s` seconds."""
@@ -99,7 +99,7 @@ def cost_of(cfg: DictConfig, budget_s: float, missing: bool) -> Cost:
 def counted_flops(cfg: DictConfig) -> float:
     """FLOPs of a run, evaluation included; without a measurement."""
     counts, _ = _count(cfg, part(cfg, "dataset"))
-    return cfg.max_steps * cfg.batch_size * counts.training + counts.beside.calls * counts.forward
+    return counts.flops_of(cfg.max_steps * cfg.batch_size)
 
 
 def estimate_gpu_seconds(cfg: DictConfig) -> float:

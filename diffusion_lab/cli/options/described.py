@@ -40,15 +40,6 @@ class Docstring(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DescribedKey:
-    """One key of an option: `name=default`, and its meaning."""
-
-    name: str
-    default: str
-    meaning: str
-
-
-@dataclass(frozen=True)
 class Described:
     """An option as it is printed.
 
@@ -66,7 +57,7 @@ class Described:
     option: files.Option
     definition: Definition | None
     doc: Docstring
-    settings: tuple[DescribedKey, ...]
+    settings: tuple[files.Key, ...]
     owner: str = ""
     needed: tuple[str, ...] = ()
     lost: str = ""
@@ -159,20 +150,20 @@ def _owner(group: str, folders: Sequence[Path]) -> str:
 
 def _settings(
     option: files.Option, definition: Definition | None, texts: dict[str, str], folders: Sequence[Path]
-) -> Iterator[DescribedKey]:
+) -> Iterator[files.Key]:
     yield from _parts(option, texts, folders)
     own = [key for key in option.keys if key.name not in option.parts]
     for key in own:
         text = texts.get(key.name) or key.comment
         if text or "." not in key.name:  # not what is only passed on inside
-            yield DescribedKey(key.name, readable(key.default), text)
+            yield files.Key(key.name, readable(key.default), text)
     if definition and "_partial_" not in option.path.read_text(encoding="utf-8"):  # else other parts give the others
         given = {*option.parts, *(key.name for key in own)}
         left_out = {name: value for name, value in definition.arguments().items() if value and name not in given}
-        yield from (DescribedKey(name, value, texts.get(name, "")) for name, value in left_out.items())
+        yield from (files.Key(name, value, texts.get(name, "")) for name, value in left_out.items())
 
 
-def _parts(option: files.Option, texts: dict[str, str], folders: Sequence[Path]) -> Iterator[DescribedKey]:
+def _parts(option: files.Option, texts: dict[str, str], folders: Sequence[Path]) -> Iterator[files.Key]:
     """Parts below the option: their default, and what they are exchanged with."""
     for name, (group, chosen) in option.parts.items():
         own = group == f"{option.group}/{name}"
@@ -180,7 +171,7 @@ def _parts(option: files.Option, texts: dict[str, str], folders: Sequence[Path])
         others = [one for one in files.options(group, folders) if one not in (chosen, option.name)]
         exchanged = f"{key}=NAME takes another: {', '.join(others)}" if others else ""
         said = ". ".join(filter(None, [texts.get(name, "").rstrip("."), exchanged]))
-        yield DescribedKey(name, f"{group}={chosen}" if chosen else "null", said)
+        yield files.Key(name, f"{group}={chosen}" if chosen else "null", said)
 
 
 def readable(value: str) -> str:

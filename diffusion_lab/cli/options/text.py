@@ -62,7 +62,7 @@ def option_lines(one: Described, width: int, page: str, config_dirs: Sequence[st
         lines += ["", "keys, and their defaults"]
         column = min(28, max(len(f"{key.name}={key.default}") for key in one.settings) + 2)
         for key in one.settings:
-            lines += [f"    {line}" for line in defined(f"{key.name}={key.default}", key.meaning, column, width - 4)]
+            lines += [f"    {line}" for line in defined(f"{key.name}={key.default}", key.comment, column, width - 4)]
     lines += ["", "try", *(f"    {with_config_dirs(command, config_dirs)}" for command in commands(one))]
     lines += ["", "where", f"    {one.definition.name if one.definition else option.target}"] if option.target else []
     lines += wrapped(f"but {one.lost}", width, "    ") if one.lost else []

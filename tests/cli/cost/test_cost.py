@@ -63,7 +63,7 @@ def test_what_the_sampler_looks_at_is_part_of_the_cost(composed, no_gpu: None) -
     every_step = ["sampler=learned_beta", "sampler.every=1", "sampler.grid_stride=1", "sampler.reward_every=1"]
     plain, learned = of(composed(*words)), of(composed(*words, *every_step))
     more = 100 * 2 * (40 + 3 * 16) * plain.counts.forward
-    assert learned.flops_of(1600) - plain.flops_of(1600) == more
+    assert learned.counts.flops_of(1600) - plain.counts.flops_of(1600) == more
     rate = 1600 * plain.counts.training / plain.training_seconds
     assert learned.seconds - plain.seconds == pytest.approx(more / rate)
 
