@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import shlex
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from itertools import takewhile
@@ -19,7 +18,7 @@ from diffusion_lab.cli.untrusted_run import recorded_init_identity, resume_overr
 from diffusion_lab.intervals import ESTIMANDS
 from diffusion_lab.runs.identity import words_for_latents
 from diffusion_lab.runs.record import read_record
-from diffusion_lab.runs.shell_commands import setting
+from diffusion_lab.runs.shell_commands import command, setting
 from diffusion_lab.runs.signature import is_own
 
 EMPTY = ("--config-dir=", "-cd=", "--out=", "--table=", "--figures=", "resume=", "init_from=")
@@ -193,4 +192,4 @@ def command_line() -> tuple[list[str], str]:
     hydra = HydraConfig.get()
     overrides = [word for word in hydra.overrides.task if not word.startswith(("anew=", "resume="))]  # apply once
     own = [word for folder in config_folders() for word in ("--config-dir", folder)]
-    return overrides, shlex.join(["diffusion-lab", "train", *own, *overrides])
+    return overrides, command("train", *own, *overrides)

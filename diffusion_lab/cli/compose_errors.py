@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import metadata
 from pathlib import Path
@@ -14,7 +16,7 @@ from yaml import YAMLError
 
 from diffusion_lab.cli.conf_folder import config_dirs
 from diffusion_lab.cli.config import conf_dir
-from diffusion_lab.cli.errors import nearest
+from diffusion_lab.cli.errors import ConfigError, nearest
 from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.cli.own_yaml import misplaced, own_ones
 from diffusion_lab.cli.synonyms import suggested
@@ -31,6 +33,17 @@ GROUP_OPTION = re.compile(r"^([\w/]+)=([\w/.-]+)$")
 def is_compose_error(error: BaseException) -> bool:
     """Whether the configuration could not be composed, or a reference in it does not resolve."""
     return isinstance(error, HydraException | OmegaConfBaseException | YAMLError) or bool(NO_OPTION.match(str(error)))
+
+
+@contextmanager
+def explained(words: Sequence[str]) -> Iterator[None]:
+    """An error of composing `train` with these words as a ConfigError, which says what to type."""
+    try:
+        yield
+    except Exception as error:
+        if not is_compose_error(error):
+            raise
+        raise ConfigError(explain(error, "train", list(words))) from error
 
 
 def explain(error: BaseException, command: str, arguments: list[str]) -> str:

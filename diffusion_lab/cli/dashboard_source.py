@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from diffusion_lab.cli.compose_errors import explain, is_compose_error
+from diffusion_lab.cli.compose_errors import explained
 from diffusion_lab.cli.config import choices_of, sweep_name_of
 from diffusion_lab.cli.errors import ConfigError, nearest
 from diffusion_lab.cli.table_files import conf_folders, load_scale, load_table, table_names
@@ -101,12 +101,8 @@ def _jobs(name: str, scale: TableScale, further: Sequence[str], seeds: Sequence[
     """The jobs of a table without those that start from other runs, whose folders are not known yet."""
     table = load_table(name, conf_folders(None))
     rows = [row for row in table.rows if scale.name not in row.absent and not row.start]
-    try:
+    with explained(further):
         return list(Jobs(table, scale, further).of(rows, seeds, {}))
-    except Exception as error:
-        if not is_compose_error(error):
-            raise
-        raise ConfigError(explain(error, "train", list(further))) from error
 
 
 def _metrics(cfg: Any) -> dict[str, str]:

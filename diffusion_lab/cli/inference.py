@@ -77,17 +77,12 @@ def run_folders(folder: Path) -> list[Path]:
 
 
 def _load(cfg: DictConfig, folder: Path | str, checkpoint: Any, reads_data: bool = True) -> TrainedModel:
-    with waiting(f"loading {folder}"):
-        return _loaded(cfg, folder, checkpoint, reads_data)
-
-
-def _loaded(cfg: DictConfig, folder: Path | str, checkpoint: Any, reads_data: bool) -> TrainedModel:
     from diffusion_lab.cli.load import load_run, trusted
 
+    moved = typed_places(cfg)
     try:
-        return load_run(
-            folder, str(checkpoint), str(cfg.weights), trusted(cfg), reads_data=reads_data, moved=typed_places(cfg)
-        )
+        with waiting(f"loading {folder}"):
+            return load_run(folder, str(checkpoint), str(cfg.weights), trusted(cfg), reads_data=reads_data, moved=moved)
     except (ConfigError, InvalidConfig, OmegaConfBaseException, HydraException):
         raise
     except Exception as error:  # a run folder is not trusted and may be damaged

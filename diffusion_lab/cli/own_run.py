@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab.cli.config import config_folders, plain
 from diffusion_lab.cli.errors import ConfigError
-from diffusion_lab.cli.own_yaml import gone
+from diffusion_lab.cli.own_yaml import gone, lost_dir
 from diffusion_lab.cli.targets import PROVIDED, Trust, importable, is_own_module, own_folder
 from diffusion_lab.files import read_object
 from diffusion_lab.runs.identity import parts
@@ -58,11 +58,9 @@ def with_own(trust: Trust, record: Any, key: str) -> Trust:
 def config_dir_of(record: Any, key: str) -> list[str]:
     """`--config-dir DIR` as it was typed for a run of the user's own, ConfigError if it is there no more; [] for any
     other and for one without."""
-    folders = config_dirs_of(record)
-    for folder in folders:
-        if not Path(folder).is_dir():
-            raise ConfigError(f"{key}: {gone(folder)}")
-    return [word for folder in folders for word in ("--config-dir", folder)]
+    if lost := lost_dir(record):
+        raise ConfigError(f"{key}: {gone(lost)}")
+    return [word for folder in config_dirs_of(record) for word in ("--config-dir", folder)]
 
 
 def _targets(cfg: DictConfig) -> list[Any]:

@@ -104,10 +104,9 @@ def trust_of(cfg: DictConfig, config_dirs: list[str]) -> Trust:
             )
         return Trust.typed(config_dirs)
     record = read_object(Path(cfg.resume) / RECORD)
-    if is_own(record):
-        return with_own(Trust.read(config_dirs, cfg.get("allow")), record, f"resume={cfg.resume}")
-    _check_places(cfg, own_folders(config_dirs))
-    return Trust.read(config_dirs, cfg.get("allow"))
+    if not is_own(record):
+        _check_places(cfg, own_folders(config_dirs))
+    return with_own(Trust.read(config_dirs, cfg.get("allow")), record, f"resume={cfg.resume}")
 
 
 def _check_places(cfg: DictConfig, modules: tuple[Path, ...]) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from diffusion_lab.runs.curve import Column, Curve, curve, finite
 from diffusion_lab.runs.digest import read_columns
 from diffusion_lab.runs.lines import read_lines
 from diffusion_lab.runs.names import EVALUATIONS, LOG, SAMPLES, TIMING, step_of
+from diffusion_lab.runs.shell_commands import command
 from diffusion_lab.runs.signature import config_dirs_of
 
 STATUSES = ("done", "failed", "damaged", "unreported", "interrupted", "pruned", "running", "lost", "pending")
@@ -249,7 +249,7 @@ class Run:
         """The command that repeats this run alone, with the --config-dir of a run of the user's own."""
         if self.overrides:
             own = [word for folder in config_dirs_of(self.info) for word in ("--config-dir", folder)]
-            return shlex.join(["diffusion-lab", "train", *own, *self.overrides])
+            return command("train", *own, *self.overrides)
         return str(self.info.get("command") or "diffusion-lab train")
 
 

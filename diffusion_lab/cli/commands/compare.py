@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from diffusion_lab.cli.command_line import add_question, check_question, parsed
 from diffusion_lab.cli.errors import refuse
 from diffusion_lab.files import refuse_folder
 from diffusion_lab.progress import waiting
+from diffusion_lab.runs.shell_commands import command
 
 if TYPE_CHECKING:
     from diffusion_lab.reports.pair.page import PairReport
@@ -96,7 +96,7 @@ def _command(options: argparse.Namespace) -> str:
     """The command that makes this comparison."""
     chosen = [(key, getattr(options, key)) for key in ("metric", "estimand", "margin")]
     words = [word for key, value in chosen if value is not None for word in (f"--{key}", f"{value}")]
-    return shlex.join(["diffusion-lab", "compare", options.a, options.b, *words])
+    return command("compare", options.a, options.b, *words)
 
 
 def _print(report: PairReport, page: Path, left_out: Sequence[Run]) -> None:

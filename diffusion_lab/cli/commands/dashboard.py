@@ -15,6 +15,7 @@ from diffusion_lab.cli.command_line import parsed
 from diffusion_lab.cli.errors import EXIT_FAILED, refuse
 from diffusion_lab.printable import one_line
 from diffusion_lab.progress import waiting
+from diffusion_lab.runs.shell_commands import command
 
 if TYPE_CHECKING:
     from diffusion_lab.cli.dashboard_source import DashboardSource
@@ -59,7 +60,7 @@ def main(argv: list[str]) -> int:
             "note: none of these runs was logged to W&B, so the panels stay empty; train with logger=wandb, and upload "
             f"runs without a connection with: wandb sync {shlex.quote(str(Path(options.target)))}/*/wandb/offline-run-*"
         )
-    return _upload(workspace, options, shlex.join(["diffusion-lab", "dashboard", *argv]))
+    return _upload(workspace, options, command("dashboard", *argv))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from functools import partial
 from pathlib import Path
@@ -14,6 +13,7 @@ from diffusion_lab.cli.errors import refuse
 from diffusion_lab.files import refuse_folder
 from diffusion_lab.printable import one_line
 from diffusion_lab.progress import waiting
+from diffusion_lab.runs.shell_commands import command
 
 if TYPE_CHECKING:
     from diffusion_lab.reports import Report, Section
@@ -56,7 +56,6 @@ def main(argv: list[str]) -> int:
 def _overview(found: list[RunsFolder]) -> list[str]:
     """A line for each folder of runs, with its command, and the command for the newest at the end."""
     from diffusion_lab.runs.run import status_words
-    from diffusion_lab.runs.shell_commands import command
 
     names = [one_line(str(place.folder)) for place in found]
     counts = [status_words(place.runs) for place in found]
@@ -206,7 +205,7 @@ def _command(options: argparse.Namespace) -> str:
         (key, getattr(options, key)) for key in ("metric", "by", "within", "baseline", "estimand", "margin", "table")
     ]
     words = [word for key, value in chosen if value is not None for word in (f"--{key}", f"{value}")]
-    return shlex.join(["diffusion-lab", "report", options.folder, *words])
+    return command("report", options.folder, *words)
 
 
 def _print(page: Path, report: Report, written: Written) -> None:

@@ -36,7 +36,9 @@ def main(argv: list[str]) -> int:
         if options.list or not options.table:
             return _list(options.config_dir)
         own = [options.config_dir] if options.config_dir else []
-        with given_config_dirs(own):
+        from diffusion_lab.cli.compose_errors import explained
+
+        with given_config_dirs(own), explained(words):
             return _reproduce(options, words, argv, own)
     except Failure as error:
         print(f"failed: {error}", file=sys.stderr)
@@ -44,12 +46,6 @@ def main(argv: list[str]) -> int:
     except KeyboardInterrupt:
         print("stopped by signal 2; the same command goes on", file=sys.stderr)
         return 128 + 2
-    except Exception as error:  # Hydra's, from composing a job
-        from diffusion_lab.cli.compose_errors import explain, is_compose_error
-
-        if not is_compose_error(error):
-            raise
-        raise ConfigError(explain(error, "train", words)) from error
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -55,22 +55,17 @@ def _methods(options: argparse.Namespace, settings: list[str]) -> list[tuple[str
     """(name, configuration) of each combination of the values with commas."""
     from hydra import compose
 
-    from diffusion_lab.cli.compose_errors import explain, is_compose_error
+    from diffusion_lab.cli.compose_errors import explained
     from diffusion_lab.cli.config import method_name, register_resolvers
 
     register_resolvers()
     found = [f"file://{Path(folder).resolve()}" for folder in options.config_dir]
     own = [f"hydra.searchpath=[{','.join(found)}]"] if found else []
     methods = []
-    try:
-        with initialized():
-            for words, varied in _combinations(settings):
-                cfg = compose("train", overrides=[*own, *words], return_hydra_config=True)
-                methods.append((" ".join(varied) or method_name(cfg), cfg))
-    except Exception as error:
-        if not is_compose_error(error):
-            raise
-        raise ConfigError(explain(error, "train", settings)) from error
+    with explained(settings), initialized():
+        for words, varied in _combinations(settings):
+            cfg = compose("train", overrides=[*own, *words], return_hydra_config=True)
+            methods.append((" ".join(varied) or method_name(cfg), cfg))
     return methods
 
 

@@ -33,8 +33,8 @@ def table_lines(rows: Sequence[tuple[str, Described]], width: int) -> list[str]:
         papers = ", ".join(one.papers)
         if wide:
             text = width - names - PAPER - 2
-            left = _fold(one.purpose or "-", text)
-            right = _fold(papers, PAPER)
+            left = wrapped(one.purpose or "-", text, "")
+            right = wrapped(papers, PAPER, "")
             lines += _beside(name, names, left, text, right)
         else:
             named = bool(papers) and any(paper.split()[0] not in one.purpose for paper in one.papers)
@@ -106,7 +106,7 @@ def defined(name: str, text: str, column: int, width: int) -> list[str]:
     """A name and a text beside it, from `column` on; under it where the name is too long or the width too small."""
     if width - column < LEAST:
         return [name, *wrapped(text, width, "    ")]
-    lines = _fold(text, width - column) or [""]
+    lines = wrapped(text, width - column, "") or [""]
     if len(name) + 2 > column:
         return [name, *(" " * column + line for line in lines if line)]
     return [f"{name:<{column}}{lines[0]}".rstrip(), *(" " * column + line for line in lines[1:])]
@@ -143,7 +143,3 @@ def _formula(line: str, width: int) -> list[str]:
 def _beside(name: str, names: int, left: Sequence[str], text: int, right: Sequence[str]) -> list[str]:
     rows = itertools.zip_longest([name], left, right, fillvalue="")
     return [f"{one:<{names}}{two:<{text}}  {three}".rstrip() for one, two, three in rows]
-
-
-def _fold(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
