@@ -24,12 +24,13 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from diffusion_lab.files import write_whole
 from diffusion_lab.intervals import Interval, mean_interval
 from diffusion_lab.markup import csv_text
-from diffusion_lab.plotting import line_style, panel_title, panels
+from diffusion_lab.plotting import line_style, log_axis, panel_title, panels
 from diffusion_lab.reports import Run, read_runs
 from diffusion_lab.runs.lines import read_lines
 from diffusion_lab.runs.names import EVALUATIONS
@@ -143,19 +144,22 @@ def _jackknife(y: np.ndarray, of: Callable[[np.ndarray], float]) -> Interval:
 
 
 def table() -> str:
-    """Of each source: the variance with it alone shared over that with none, with all but it over that with all."""
-    y = values()[LAST]
-    lines = ["| shared | deviation | seeds for 1.1 | of none | interval |", "| --- | ---: | ---: | ---: | ---: |"]
-    kinds: list[tuple[str, Shared]] = [("nothing", frozenset())]
-    kinds += [(f"{source} alone", frozenset([source])) for source in SOURCES]
-    kinds += [(f"all but {source}", ALL - {source}) for source in SOURCES]
-    for name, shared in [*kinds, ("all", ALL)]:
+    """Of each source: V with it alone shared over V with none, V with all but it over V with all."""
+    y, none = values()[LAST], frozenset[str]()
+    lines = [
+        "| shared | deviation | seeds for 1.1 | variance, divided by that with | ratio | 95 % interval |",
+        "| --- | ---: | ---: | --- | ---: | ---: |",
+    ]
+    kinds: list[tuple[str, Shared, str, Shared]] = [("nothing", none, "", none)]
+    kinds += [(f"{source} alone", frozenset([source]), "nothing", none) for source in SOURCES]
+    kinds += [("init and latents", frozenset(["init", "latents"]), "nothing", none)]
+    kinds += [(f"all but {source}", ALL - {source}, "all", ALL) for source in SOURCES]
+    for name, shared, beside, base in [*kinds, ("all", ALL, "nothing", none)]:
         deviation = math.sqrt(variance(y, shared))
-        found = ratio(y, shared, frozenset()) if shared else None
-        cells = (_times(found.mean), _ends(found)) if found else ("1", "")
-        lines.append(
-            f"| {name} | {deviation:.3f} | {seeds_needed(deviation, math.log(MARGIN), 2)} | {' | '.join(cells)} |"
-        )
+        found = ratio(y, shared, base) if beside else None
+        cells = [beside, _times(found.mean), _ends(found)] if found else [""] * 3
+        seeds = seeds_needed(deviation, math.log(MARGIN), 2)
+        lines.append(f"| {name} | {deviation:.3f} | {seeds} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -173,7 +177,7 @@ def patterns() -> str:
 def course() -> str:
     """Over training: the variance with all sources of the training shared over that with none of them; the latents are
     shared in both."""
-    lines = ["| step | deviation, shared | not shared | ratio of variances | interval |", "| ---: " * 5 + "|"]
+    lines = ["| step | deviation, shared | not shared | ratio of variances | 95 % interval |", "| ---: " * 5 + "|"]
     for step, found in _course().items():
         y = values()[step][..., :1, :]
         both = (math.sqrt(variance(y, shared)) for shared in (ALL, frozenset(["latents"])))
@@ -189,19 +193,28 @@ def predictions() -> str:
     def gained(of: np.ndarray) -> float:
         return math.log(variance(of, ALL) / variance(of, one["latents"]))
 
+    def shrunk(of: np.ndarray) -> float:
+        return gained(of[..., :1, :]) - gained(of[..., 1:, :])
+
     both = np.concatenate([y[..., :1, :], first], 5)  # the jackknife leaves out a block of both
     kinds = [
         ("1", "V(all) / V(nothing)", ratio(y, ALL, none), "below 1"),
         ("2", "V(latents) / V(init)", ratio(y, one["latents"], one["init"]), "below 1"),
         ("3", "V(init) / V(noise)", ratio(y, one["init"], one["noise"]), "below 1"),
         ("4", "V(timesteps) / V(nothing)", ratio(y, one["timesteps"], none), "above 0.75"),
-        ("5", "of the gains", _jackknife(both, lambda z: gained(z[..., :1, :]) - gained(z[..., 1:, :])), "above 1"),
+        (
+            "5",
+            "V(all) / V(latents), after 400 steps / after 100",
+            _jackknife(both, shrunk),
+            "above 1",
+        ),
     ]
-    lines = ["| | what | value | interval | predicted |", "| --- | --- | ---: | ---: | --- |"]
+    lines = ["| no. | what | value | 95 % interval | predicted |", "| --- | --- | ---: | ---: | --- |"]
     lines += [f"| {k} | {what} | {_times(found.mean)} | {_ends(found)} | {said} |" for k, what, found, said in kinds]
     share = additive(y)
     ends = "" if share.low is None or share.high is None else f"[{share.low:.2f}, {share.high:.2f}]"
-    return "\n".join([*lines, f"| 6 | share removed one by one | {share.mean:.2f} | {ends} | above 0.5 |"])
+    last = f"| 6 | removed one by one, share of what all remove | {share.mean:.2f} | {ends} | above 0.5 |"
+    return "\n".join([*lines, last])
 
 
 def _course() -> dict[int, Interval]:
@@ -211,31 +224,34 @@ def _course() -> dict[int, Interval]:
 def figure() -> Figure:
     """Each source alone, all but each, and the course."""
     y = values()[LAST]
-    drawn, axes = panels(3, 1, 3.2)
-    sides = [
-        (axes[0], "shared alone, of none", [ratio(y, frozenset([one]), frozenset()) for one in SOURCES]),
-        (axes[1], "all shared but it, of all", [ratio(y, ALL - {one}, ALL) for one in SOURCES]),
-    ]
-    for axis, title, found in sides:
-        for place, one in enumerate(found):
+    drawn, axes = panels(3, 1, 3.4, sharey=True)
+    alone, without, course = axes
+    every = {one: frozenset([one]) for one in SOURCES} | {"all": ALL}
+    for axis, title, found in (
+        (alone, "only one shared / nothing", {name: ratio(y, own, frozenset()) for name, own in every.items()}),
+        (without, "all but one shared / all", {one: ratio(y, ALL - {one}, ALL) for one in SOURCES}),
+    ):
+        for place, one in enumerate(found.values()):
             _point(axis, place, one, line_style(place).color)
-        axis.set_xticks(range(len(SOURCES)), list(SOURCES), rotation=30, ha="right")
+        axis.set_xticks(range(len(found)), list(found), rotation=30, ha="right")
+        axis.set_xlim(-0.5, len(found) - 0.5)
         panel_title(axis, title, "black", 3)
     for step, one in _course().items():
-        _point(axes[2], step, one, line_style(0).color)
-    axes[2].set_xlabel("optimizer steps")
-    panel_title(axes[2], "training shared, of not", "black", 3)
+        _point(course, step, one, line_style(0).color)
+    course.set_xticks(list(_course()))
+    course.set_xlabel("optimizer steps")
+    panel_title(course, "all shared / only latents", "black", 3)
+    log_axis(alone)
     for axis in axes:
         axis.axhline(1, color="gray", linewidth=0.8)
-        axis.set_yscale("log")
-    axes[0].set_ylabel("variance of a difference, ratio")
+    alone.set_ylabel("variance of a difference, ratio")
     return drawn
 
 
-def _point(axis: object, at: float, found: Interval, color: str) -> None:
+def _point(axis: Axes, at: float, found: Interval, color: str) -> None:
     ends = [end for end in (found.low, found.high) if end is not None]
-    axis.plot([at] * len(ends), np.exp(ends), color=color, linewidth=1.5)  # type: ignore[attr-defined]
-    axis.plot(at, math.exp(found.mean), "o", color=color)  # type: ignore[attr-defined]
+    axis.plot([at] * len(ends), np.exp(ends), color=color, linewidth=1.5)
+    axis.plot(at, math.exp(found.mean), "o", color=color)
 
 
 def _times(logarithm: float) -> str:

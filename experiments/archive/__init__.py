@@ -19,7 +19,8 @@ class Curve(NamedTuple):
         seed: of the training; equal seeds of a table have equal images, noise, initial weights and order.
         metric: e.g. "fd2k_digits".
         samples: of each value; 0 where nothing is sampled.
-        latents: "by seed", "common" to all seeds, or "" where nothing is sampled.
+        latents: "by seed", "common" to all seeds, "of another seed" (the study of pairing, where a table's name says
+            which seed each source has), or "" where nothing is sampled.
         run: folder, which ends in the first 8 digits of the configuration's hash; "" where it was not recorded.
         seconds: of the training; NaN where they were not recorded.
         steps: optimizer steps of the values, ascending: (n,) int64.

@@ -1,11 +1,12 @@
 """Collects the archive from the committed files: `python -m experiments.archive` writes curves.npz.
 
-A file of values by seed is one of four kinds:
+A file of values by seed is one of five kinds:
 
     results/mini/TABLE/per_seed.csv    row, column, cell, step, seed, quantity, value, run, latents    a paper's table
     NAME.values.csv                    schedule, prediction, sampler, weighting, seed, step, value     the crossed study
     NAME.per_seed.csv                  row, run, seed, metric, step, value, protocol                   values at the end
     NAME.curves.csv                    run, network, step, val_loss                                    losses
+    NAME.sources.csv                   method, init, order, noise, timesteps, latents, seed, step, value, run    pairing
 
 What the second and the third do not say, the metric, the number of samples and the last step (of files from before
 there was a column for it), is that of the preset by whose command they were made: `FOLDER_NAME`, else `FOLDER`, else
@@ -32,11 +33,13 @@ from diffusion_lab.cli.question import question_of
 from diffusion_lab.tables.values import BY_SEED, COMMON, read_per_seed
 from experiments.archive import PATH, Curve
 from experiments.crossed_measured import COLUMNS
+from experiments.pairing_page import METRIC, SOURCES
 
 FOLDER = Path(__file__).resolve().parents[1]
 SECONDS = PATH.with_name("seconds.csv")  # run, seconds
+OTHER_SEED = "of another seed"  # latents of a study that asks what these are worth
 TIMES = ("seconds", "images_per_second")  # metrics that are facts of a run
-KINDS = ("*/results/mini/*/per_seed.csv", "*/*.values.csv", "*/*.per_seed.csv", "*.curves.csv")
+KINDS = ("*/results/mini/*/per_seed.csv", "*/*.values.csv", "*/*.per_seed.csv", "*.curves.csv", "*/*.sources.csv")
 
 
 class Point(NamedTuple):
@@ -76,6 +79,8 @@ def points(path: Path) -> Iterator[Point]:
     lines = list(csv.DictReader(text.splitlines()))
     if "val_loss" in lines[0]:
         return _of_losses(path, lines)
+    if "timesteps" in lines[0]:
+        return _of_sources(path, lines)
     return _of_cross(path, lines) if "schedule" in lines[0] else _at_the_end(path, lines)
 
 
@@ -113,6 +118,16 @@ def _of_losses(path: Path, lines: list[dict[str, str]]) -> Iterator[Point]:
         method, _, seed = one["run"].rpartition("-")[0].rpartition("-s")
         facts = (path.name.partition(".")[0], one["network"], method, int(seed), "val/loss", 0, "", one["run"])
         yield Point(*facts, int(one["step"]), float(one["val_loss"]))
+
+
+def _of_sources(path: Path, lines: list[dict[str, str]]) -> Iterator[Point]:
+    """A table for each choice between the two seeds of each source, which the runs of a table and seed share."""
+    study, samples = f"{path.parent.name}/{path.name.partition('.')[0]}", samples_of(METRIC)
+    for one in lines:
+        table = " ".join(f"{source} {one[source]}" for source in SOURCES)
+        latents = BY_SEED if one["latents"] == "0" else OTHER_SEED
+        facts = (study, table, one["method"], int(one["seed"]), METRIC, samples, latents, one["run"])
+        yield Point(*facts, int(one["step"]), float(one["value"]))
 
 
 @cache

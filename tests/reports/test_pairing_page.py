@@ -74,7 +74,7 @@ def test_tables_and_figure_of_whole_blocks(tmp_path: Path, monkeypatch: pytest.M
         lines = pairing_page.predictions().split("\n")
         assert [line.split(" | ")[0] for line in lines[2:]] == [f"| {k}" for k in range(1, 7)]
         # y at step 100 is a quarter of that at 400, so the gains are equal: V is a sixteenth of each
-        assert "| 5 | of the gains | 1.00 | [1.00, 1.00] |" in lines[6]
+        assert "| 5 | V(all) / V(latents), after 400 steps / after 100 | 1.00 | [1.00, 1.00] |" in lines[6]
         with open(path, "a", newline="", encoding="utf-8") as file:
             csv.writer(file).writerow(["speed", 0, 0, 0, 0, 0, 8, 400, 1.0, "run"])  # of a block that is not whole
         pairing_page.values.cache_clear()
