@@ -19,7 +19,6 @@ from diffusion_lab.cli.config import conf_dir
 from diffusion_lab.cli.errors import ConfigError, nearest
 from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.cli.own_yaml import misplaced, own_ones
-from diffusion_lab.cli.synonyms import suggested
 
 NO_OPTION = re.compile(r"Config group override must be a string or a list\. Got ")  # a ValueError, as Hydra raises it
 PARSER = re.compile(
@@ -197,6 +196,8 @@ def _elsewhere(option: str, group: str) -> str:
 
 
 def _unknown_key(key: str, error: BaseException, command: str, arguments: list[str]) -> str:
+    from diffusion_lab.cli.synonyms import suggested  # here, because a command without an error needs no word of others
+
     value = next((word.split("=", 1)[1] for word in arguments if word.lstrip("+").startswith(f"{key}=")), None)
     given = key if value is None else f"{key}={value}"
     if key.startswith("hydra."):

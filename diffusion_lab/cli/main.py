@@ -90,7 +90,7 @@ def _run(words: list[str]) -> int:
                 raise
             print(f"failed: {why}; free some space or memory, then repeat the command", file=sys.stderr)
             return EXIT_FAILED
-    if any(word in ("-h", "--help") for word in rest):
+    if {"-h", "--help"}.intersection(rest):
         return _help(command, rest)
     from diffusion_lab.cli.app import App
 

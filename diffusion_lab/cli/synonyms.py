@@ -64,7 +64,8 @@ _INSTEAD = {
     "weighting=min_snr": "min_snr",
     "weighting=min_snr weighting.gamma=5": "snr_gamma",
 }
-_KEYS, OTHER = ({word: key for key, words in table.items() for word in words.split()} for table in (SAME, _INSTEAD))
+_KEYS = {word: key for key, words in SAME.items() for word in words.split()}
+OTHER = {word: text for text, words in _INSTEAD.items() for word in words.split()}
 
 
 def suggested(word: str, value: str | None) -> str | None:
