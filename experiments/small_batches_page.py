@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from statistics import geometric_mean
 from typing import NamedTuple
 
 import numpy as np
@@ -82,10 +83,27 @@ def table() -> str:
     return "\n".join(lines)
 
 
+def rates() -> str:
+    """Geometric means over the seeds by batch size and learning rate; bold: the least, whose rate the batch has."""
+
+    def means(path: Path) -> dict[float, float]:
+        return {
+            float(label.rpartition("=")[2]): geometric_mean(own.values()) for label, own in rows(path, METRIC).items()
+        }
+
+    found = {batch: means(path) for batch, path in files_of(FOLDER / "lr").items()}
+    every = sorted({rate for own in found.values() for rate in own})
+    lines = [f"| batch | {' | '.join(f'{rate:g}' for rate in every)} |", f"| {'---: | ' * (len(every) + 1)}".rstrip()]
+    for batch, own in found.items():
+        texts = {rate: f"**{mean:.2f}**" if mean == min(own.values()) else f"{mean:.2f}" for rate, mean in own.items()}
+        lines.append(f"| {batch} | {' | '.join(texts.get(rate, '') for rate in every)} |")
+    return "\n".join(lines)
+
+
 def _words(found: Interval) -> str:
     if found.low is None or found.high is None:
         return f"{math.exp(found.mean):.2f}"
     return f"{math.exp(found.mean):.2f} [{math.exp(found.low):.2f}, {math.exp(found.high):.2f}]"
 
 
-PARTS = {"table": table}
+PARTS = {"table": table, "rates": rates}

@@ -287,6 +287,7 @@ def test_a_table_of_ones_own_with_parts_of_ones_own(capsys, in_folder: Path, tmp
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive  # the suite of the pages trains such a row of each table
 def test_a_row_brings_its_start_along(capsys, tmp_path: Path) -> None:
     words = ["equal_loss_slots/figure1", "scale=smoke", "--seeds", "0", "--only", "power1", f"paths.root={tmp_path}"]
     code, out, _ = run(capsys, *words)

@@ -53,6 +53,7 @@ def test_a_stopped_process_ends_the_run(stopped: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive  # the pause of one process is tested below, without waiting for it
 def test_a_pause_of_all_is_no_fault(tmp_path: Path) -> None:
     """Ctrl-Z for longer than the time that is set, and on."""
     first = start(tmp_path, "max_steps=60")

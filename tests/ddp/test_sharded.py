@@ -77,12 +77,18 @@ def test_it_goes_on_exactly(sharded: Path, tmp_path: Path) -> None:
     assert differences(final_state(folder), final_state(sharded)) == []
 
 
-def test_a_sharded_run_goes_on_whole_and_a_whole_one_sharded(alone: Path, sharded: Path, tmp_path: Path) -> None:
-    whole, parts = stopped(sharded, 3, tmp_path / "whole" / "run"), stopped(alone, 6, tmp_path / "parts" / "run")
-    for folder, step, child in (
-        (whole, 3, train_child(configuration(whole, *RUN))),
-        (parts, 6, sharded_child(parts, *RUN, *FORKED)),
-    ):
-        child.succeed()
-        assert f"from step {step}" in child.log.read_text()
-        assert distance(final_state(alone), final_state(folder)) < TOLERANCE
+def test_a_sharded_run_goes_on_whole(alone: Path, sharded: Path, tmp_path: Path) -> None:
+    folder = stopped(sharded, 3, tmp_path / "run")
+    goes_on_as(alone, folder, 3, train_child(configuration(folder, *RUN)))
+
+
+@pytest.mark.exhaustive  # a sharded one goes on sharded above
+def test_a_whole_run_goes_on_sharded(alone: Path, tmp_path: Path) -> None:
+    folder = stopped(alone, 6, tmp_path / "run")
+    goes_on_as(alone, folder, 6, sharded_child(folder, *RUN, *FORKED))
+
+
+def goes_on_as(alone: Path, folder: Path, step: int, child: Child) -> None:
+    child.succeed()
+    assert f"from step {step}" in child.log.read_text()
+    assert distance(final_state(alone), final_state(folder)) < TOLERANCE

@@ -46,3 +46,15 @@ def test_slopes_of_the_batch_and_of_the_steps_and_their_sum(folder: Path) -> Non
     assert ratio("equal_loss_slots", UNMIXED, batches, steps).mean.mean == pytest.approx(math.log(0.8))
     text = small_batches_page.table().split("\n")
     assert len(text) == 2 + len(RATIOS) and "| 1.14 " in text[2] and "| 1.03 " in text[2]
+
+
+def test_the_least_mean_of_each_batch_is_bold(folder: Path) -> None:
+    """The mean of v, 2v and 4v is 2v."""
+    write(folder / "lr_4.per_seed.csv", {"uniform optimizer.lr=0.005": 1.0, "uniform optimizer.lr=0.01": 2.0})
+    write(folder / "lr_128.per_seed.csv", {"uniform optimizer.lr=0.01": 1.5, "uniform optimizer.lr=0.02": 1.25})
+    assert small_batches_page.rates().split("\n") == [
+        "| batch | 0.005 | 0.01 | 0.02 |",
+        "| ---: | ---: | ---: | ---: |",
+        "| 4 | **2.00** | 4.00 |  |",
+        "| 128 |  | 3.00 | **2.50** |",
+    ]
