@@ -50,7 +50,6 @@ SUITES = {
     "exhaustive": Suite("exhaustive"),
 }
 ALWAYS = ("quick", "slow")
-PROCESSES = "3"  # on two cores: often one waits for a process that it started
 
 
 def trees() -> dict[str, str] | None:
@@ -69,11 +68,11 @@ def pages_are_seen() -> bool:
 
 
 def run(*names: str) -> int:
-    """Run suites in one pytest; its exit code. Where tests fail, pages that are stale are written."""
+    """Run suites in one pytest on two processes; its exit code. Where tests fail, pages that are stale are written."""
     suites = [SUITES[name] for name in names]
     marks = " or ".join(f"({suite.marks})" for suite in suites)
     options = [option for suite in suites for option in suite.options]
-    command = [sys.executable, "-m", "pytest", "-m", marks, "-n", PROCESSES, "--dist", "worksteal", *options]
+    command = [sys.executable, "-m", "pytest", "-m", marks, "-n", "2", "--dist", "worksteal", *options]
     print(f"suites {' '.join(names)}: {' '.join(command[1:])}", flush=True)
     code = subprocess.run(command, cwd=ROOT, env=surroundings()).returncode
     if code == pytest.ExitCode.TESTS_FAILED and write_stale(suites):
