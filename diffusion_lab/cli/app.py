@@ -300,7 +300,7 @@ def _check_processes(cfg: DictConfig, mode: RunMode) -> None:
 def _config_errors(error: BaseException, app: App) -> list[str]:
     """The configuration errors that an exception reports; empty for any other exception."""
     if isinstance(error, InvalidConfig):
-        return [f"{error.job}{where_now(fault, app.arguments)}" for fault in error.errors]
+        return [where_now(fault, app.arguments) for fault in error.errors]
     if isinstance(error, ConfigError | MissingData):
         return [where_now(error if isinstance(error, ConfigError) else at("", error), app.arguments)]
     if isinstance(error, OtherData | NotInside):

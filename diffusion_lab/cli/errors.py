@@ -32,18 +32,13 @@ class InvalidConfig(Exception):
 
     Args:
         errors: at least one.
-        job: what comes before each, such as `run=DIR: `, or names a job of a sweep; empty for a single run.
+        of: the run whose configuration it is, as it was typed, such as `run=DIR`, which comes before each sentence; "":
+            the configuration that is typed now.
     """
 
-    def __init__(self, errors: list[ConfigError], job: str = "") -> None:
-        self.errors = once(errors)
+    def __init__(self, errors: list[ConfigError], of: str = "") -> None:
+        self.errors = once(type(error)(f"{of}: {error}") for error in errors) if of else once(errors)
         super().__init__("\n".join(map(str, self.errors)))
-        self.job = job
-
-    @property
-    def named(self) -> list[ConfigError]:
-        """The errors, each behind the name of its job."""
-        return [type(error)(f"{self.job}{error}") for error in self.errors]
 
 
 class StoppedBySignal(Exception):
@@ -94,7 +89,7 @@ def at(path: str, error: Exception) -> ConfigError:
 def refuse(error: object) -> int:
     """Print the sentences of a configuration error, each on one line whatever a name or a file in it holds; returns the
     exit code."""
-    for sentence in error.named if isinstance(error, InvalidConfig) else [error]:
+    for sentence in error.errors if isinstance(error, InvalidConfig) else [error]:
         print(f"config error: {one_line(str(sentence))}", file=sys.stderr, flush=True)
     return EXIT_CONFIG
 

@@ -54,7 +54,7 @@ def check_start(cfg: DictConfig, parts: RunParts) -> list[ConfigError]:
             cure = "use a run folder or a file of weights; for several runs -m init_from=A,B"
             return [ConfigError(f"init_from={cfg.init_from} must be text; {cure}")]
     except InvalidConfig as error:
-        return error.named
+        return error.errors
     except ConfigError as error:
         return [error]
     return []
@@ -118,7 +118,7 @@ def _check_folder(cfg: DictConfig, source: InitWeights) -> None:
     saved = record["config"]
     trust = with_own(Trust.read(config_folders(), cfg.get("allow")), record, f"init_from={place}")
     if errors := check_recorded_config(saved, (), trust):
-        raise InvalidConfig(errors, f"init_from={place}: ")
+        raise InvalidConfig(errors, f"init_from={place}")
     check_origin(recorded_config(saved), source.saved, f"init_from={place}")
 
 

@@ -134,7 +134,7 @@ def _checked(saved: Any, trust: Trust, named: str) -> tuple[DictConfig, Any, set
 
 def _refuse(errors: list[ConfigError], named: str) -> None:
     if errors:
-        raise InvalidConfig(errors, f"{named}: ")
+        raise InvalidConfig(errors, named)
 
 
 def _optimizer_state(folder: Path, checkpoint: str) -> dict[str, Any]:

@@ -129,7 +129,7 @@ def numbers_of_run(folder: Path, loss: str, trust: Trust, suffix: str = "") -> l
     cfg = recorded_config(saved)
     check_diffusion(f"run={folder}", cfg)
     if errors := check_recorded_config(cfg, (*METHOD, "dataset"), trust):
-        raise InvalidConfig(errors, f"run={folder}: ")
+        raise InvalidConfig(errors, f"run={folder}")
     content = checkpoint_content(folder / CHECKPOINTS, "last")
     check_origin(cfg, config_in_checkpoint(content), f"run={folder}")
     if not is_own(record):

@@ -138,7 +138,7 @@ def test_any_other_run_asks_as_before(
     said = sentence(["show", str(copy)], capsys)
     assert all(line.startswith(f"config error: run={copy}: ") for line in said.splitlines()), said
     assert "must be a class of diffusion_lab" in said
-    with pytest.raises(InvalidConfig, match=r"add allow=\['square.Square', 'late.Late'\]"):
+    with pytest.raises(InvalidConfig, match=rf"^folder={copy}: .*add allow=\['square.Square', 'late.Late'\]"):
         diffusion_lab.load_run(copy)
 
 

@@ -16,6 +16,7 @@ from diffusion_lab.diffusion import ConstantX0
 from diffusion_lab.timesteps import Uniform
 from tests.cuda.training import CONF, configured, gan, options, train
 from tests.cuda.waits import STEP, not_allowed
+from tests.ddp.test_methods import options as options_of_method
 
 # Group: why its options are not trained with here.
 ELSEWHERE = {
@@ -96,8 +97,8 @@ def test_a_gan_stays_on_the_device_and_never_waits_in_a_step(choices: tuple[str,
 def methods() -> list[Any]:
     """One with a model of its own; the others put together what is trained with above, and are second cases."""
     names = [name for name in TRAINED["method"] if f"method={name}" not in OF_A_GAN + NO_FORWARD_MODE]
-    of_its_own = [name for name in names if "override /model:" in (CONF / "method" / f"{name}.yaml").read_text()]
-    return [pytest.param(name, marks=[pytest.mark.exhaustive] * (name not in of_its_own)) for name in names]
+    models = [name for name in names if any(option.startswith("/model=") for option in options_of_method(name))]
+    return [pytest.param(name, marks=[pytest.mark.exhaustive] * (name not in models)) for name in names]
 
 
 @pytest.mark.slow

@@ -85,28 +85,22 @@ def test_a_killed_run_ends_with_the_same_bits(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "split",
-    [
-        pytest.param(["trainer.devices=2", "trainer.strategy=ddp_fork"], marks=pytest.mark.exhaustive, id="two"),
-        pytest.param(SHARDED, id="sharded"),  # each process has a part of the weights, as well as of the batch
-    ],
-)
-def test_two_processes_train_as_one(split: list[str], tmp_path: Path) -> None:
+def test_two_processes_train_as_one(tmp_path: Path) -> None:
     """Also after step 8, from which on one of the losses has ended."""
     ends = ["auxiliary.dispersive.stop=8", "auxiliary.contrastive.stop=null"]
-    states: list[Any] = []
-    for name, words in {"one": [], "two": split}.items():
+    states: dict[str, Any] = {}
+    split = {"one": [], "two": ["trainer.devices=2", "trainer.strategy=ddp_fork"], "sharded": SHARDED}
+    for name, words in split.items():
         cfg = configuration(tmp_path / name, *SHORT, *BOTH, *ends, *words)
         train_child(cfg, with_weight).succeed()
-        states.append(final_state(tmp_path / name)["weights"])
-    one, two = states
-    assert one.keys() == two.keys()
-    for key, value in one.items():
-        assert torch.allclose(value, two[key], atol=2e-5), key
-    for name in ("dispersive", "contrastive"):
-        logged = [[value for _, value in lines(tmp_path / run, f"train/aux_{name}")] for run in ("one", "two")]
-        assert logged[0] == pytest.approx(logged[1], rel=1e-4)
+        states[name] = final_state(tmp_path / name)["weights"]
+    for place in ("two", "sharded"):
+        assert states["one"].keys() == states[place].keys()
+        for key, value in states["one"].items():
+            assert torch.allclose(value, states[place][key], atol=2e-5), (place, key)
+        for name in ("dispersive", "contrastive"):
+            one, two = (lines(tmp_path / run, f"train/aux_{name}") for run in ("one", place))
+            assert [value for _, value in one] == pytest.approx([value for _, value in two], rel=1e-4)
 
 
 SMALL = ["network.base_channels=8", "max_steps=1", "trainer=cpu"]

@@ -17,7 +17,7 @@ from diffusion_lab.cli.commands.train import quiet_libraries
 from diffusion_lab.diffusion.likelihood import vlb_terms
 from diffusion_lab.testing import same
 from diffusion_lab.training.run_module import match_layout
-from tests.ddp.test_methods import METHODS, STEPS, cases, configured
+from tests.ddp.test_methods import CASES, METHODS, STEPS, configured
 from tests.harness import final_state, train_child, trained
 
 QUIET = ["optimizer.eps=0.01", "~callbacks.validation", "~callbacks.checkpoint", "~callbacks.progress", "logger=none"]
@@ -60,12 +60,8 @@ def convolutions(network):
     return [m.weight for m in network.modules() if isinstance(m, nn.Conv2d) and min(m.weight.shape[1:3]) > 1]
 
 
-# What computes in the precision of the step: all but when and how often, which samplers and schedules say.
-COMPUTED = {"auxiliary", "model", "prediction", "preconditioning", "variance", "weighting"}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("method", cases(COMPUTED))
+@pytest.mark.parametrize("method", CASES)
 def test_a_method_keeps_its_numbers_in_both_settings(method, tmp_path):
     """Rows or channels that the layout confuses would change the numbers by more than bfloat16 does."""
     usual = Trained(tmp_path / "usual", method, channels_last=False)

@@ -116,7 +116,7 @@ class _PartsCheck(MethodCheck):
         try:
             open_runs(self.parts, trusted(self.cfg))
         except InvalidConfig as error:
-            self.errors += error.named
+            self.errors += error.errors
         except ConfigError as error:
             self.errors.append(error)
         if "dataset" in self.objects:
