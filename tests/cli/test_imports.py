@@ -41,6 +41,7 @@ def _run(folder: Path, arguments: list[str], before: str = "", **variables: str)
         (["train", "max_stepz=3"], 2, "did you mean 'max_steps'", {}),
         pytest.param(["train", "network=unet_tiy"], 2, "did you mean 'unet_tiny'", {}, marks=SLOW),
         pytest.param(["train", "~smapler"], 2, "did you mean 'sampler'", {}, marks=SLOW),
+        pytest.param(["show", "sampler=unifrm"], 2, "did you mean 'uniform'", {}, marks=SLOW),
         (["-sc", "query=bash"], 0, "sampler=stratified", COMPLETION),
         pytest.param(["train", "-sc", "install=bash"], 0, "hydra_bash_completion", {}, marks=SLOW),
     ],

@@ -97,19 +97,15 @@ def _found(options: argparse.Namespace) -> list[TimestepNumbers]:
     runs = [word for word in options.settings if is_place(word)]
     allow = [word.removeprefix("allow=") for word in options.settings if word.startswith("allow=")]
     settings = [word for word in options.settings if word not in runs and not word.startswith("allow=")]
+    methods = _methods(options, settings) if settings or not runs else []
+    with importing():  # once the words can be composed
+        from diffusion_lab.cli.show_numbers import numbers_before_training, numbers_of_run
     found = []
     for folder in runs:
-        from diffusion_lab.cli.show_numbers import numbers_of_run
-
         suffix = f" {Path(folder).resolve().name}" if len(runs) > 1 or settings else ""
         found += numbers_of_run(Path(folder), options.loss, Trust.read(options.config_dir, allow), suffix)
-    if settings or not runs:
-        from diffusion_lab.cli.show_numbers import numbers_before_training
-
-        methods = _methods(options, settings)
-        found += [
-            numbers_before_training(name, cfg, options.step, options.loss, options.config_dir) for name, cfg in methods
-        ]
+    for name, cfg in methods:
+        found.append(numbers_before_training(name, cfg, options.step, options.loss, options.config_dir))
     return found
 
 
@@ -121,7 +117,7 @@ def is_place(word: str) -> bool:
 def _answer(options: argparse.Namespace) -> None:
     if options.step < 0:
         raise ConfigError(f"--step={options.step} must be an integer >= 0; use 0 for the start of training")
-    with importing(), given_config_dirs(options.config_dir):
+    with given_config_dirs(options.config_dir):
         found = _found(options)
     adapted = len(found) == 2 and found[1].name == "step 0"
     if options.write and len(found) > 1 and not adapted:  # of a run, the trained p
