@@ -18,21 +18,23 @@ from statistics import geometric_mean
 from typing import NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from diffusion_lab.intervals import Interval, mean_interval
+from diffusion_lab.plotting import line_style, log_axis, panels
 from experiments.study_along import files_of
 from experiments.study_cells import rows
 
 FOLDER = Path(__file__).resolve().parent / "small_batches"
 METRIC, BATCH, AT = "fd2k_digits", 64, 400  # metric, batch of the control, and its steps in the main part
 UNMIXED = "equal_loss_slots stratify=false"
-RATIOS = (
-    ("mixing", "stratified", "uniform"),
-    ("mixing", "equal_loss_slots", UNMIXED),
-    ("distribution", UNMIXED, "uniform"),
-    ("distribution", "logit_normal", "uniform"),
-    ("distribution", "infonoise", "uniform"),
-)
+RATIOS = {  # name in the figure -> part, and its two rows
+    "stratified / uniform": ("mixing", "stratified", "uniform"),
+    "slots, mixed / not mixed": ("mixing", "equal_loss_slots", UNMIXED),
+    "slots, not mixed / uniform": ("distribution", UNMIXED, "uniform"),
+    "logit_normal / uniform": ("distribution", "logit_normal", "uniform"),
+    "infonoise / uniform": ("distribution", "infonoise", "uniform"),
+}
 LEVEL = 1 - 0.05 / len(RATIOS)
 Table = dict[str, dict[int, float]]
 
@@ -77,21 +79,87 @@ def table() -> str:
     batches, steps = tables()
     lines = ["| part | ratio | seeds | mean over batches | per doubling of the batch | of the steps | excess |"]
     lines.append("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
-    for part, row, base in RATIOS:
+    for part, row, base in RATIOS.values():
         found = ratio(row, base, batches, steps)
         lines.append(f"| {part} | `{row}` / `{base}` | {found.mean.n} | {' | '.join(map(_words, found))} |")
     return "\n".join(lines)
 
 
-def rates() -> str:
-    """Geometric means over the seeds by batch size and learning rate; bold: the least, whose rate the batch has."""
+def predictions() -> str:
+    """The number that each prediction is about, and what follows for it."""
+    batches, steps = tables()
+    mixing, mixed_slots, slots, _, infonoise = (ratio(row, base, batches, steps) for _, row, base in RATIOS.values())
+    kinds = [
+        ("1", "`stratified` / `uniform`", mixing.mean, 0.0, 1.0),
+        ("2", f"`equal_loss_slots` / `{UNMIXED}`", mixed_slots.mean, 0.0, 1.0),
+        ("3", f"`{UNMIXED}` / `uniform`", slots.mean, 0.0, 1.0),
+        ("4", "`stratified` / `uniform`, excess per doubling of the batch", mixing.excess, 0.9, 1.1),
+        ("5", "`infonoise` / `uniform`", infonoise.mean, 1.0, math.inf),
+    ]
+    lines = ["| no. | ratio | value | predicted | outcome |", "| ---: | --- | ---: | --- | --- |"]
+    for number, what, own, low, high in kinds:
+        said = f"{low:g} to {high:g}" if 0 < low < high < math.inf else f"above {low:g}" if low else f"below {high:g}"
+        lines.append(f"| {number} | {what} | {_words(own)} | {said} | {outcome(own, low, high)} |")
+    best = {batch: min(own, key=own.__getitem__) for batch, own in _rates().items()}
+    times = best[min(best)] / best[max(best)]
+    said = "at most 0.25 | of three seeds: " + ("so" if times <= 0.25 else "not so")
+    return "\n".join([*lines, f"| 6 | best learning rate at {min(best)} / at {max(best)} | {times:g} | {said} |"])
 
-    def means(path: Path) -> dict[float, float]:
-        return {
+
+def outcome(found: Interval, low: float, high: float) -> str:
+    """Of the prediction that a ratio lies between two numbers: right if its interval does, wrong if all of it is on the
+    other side of one of them."""
+    if found.low is None or found.high is None:
+        return "not decided"
+    first, last = math.exp(found.low), math.exp(found.high)
+    if low < first and last < high:
+        return "**right**"
+    return "**wrong**" if last < low or high < first else "not decided"
+
+
+def figure() -> Figure:
+    """The ratios at every batch size and at every number of steps of the control."""
+    batches, steps = tables()
+    drawn, axes = panels(2, 1, 3.8, sharey=True)
+    for axis, of, what in zip(axes, (batches, dict(sorted(steps.items()))), ("batch", "steps"), strict=True):
+        for place, (name, (_, row, base)) in enumerate(RATIOS.items()):
+            color, dash = line_style(place)
+            own = [at(table, row, base) for table in of.values()]
+            x = np.array([*of]) * 2 ** (0.07 * (place - 2))  # moved apart
+            axis.plot(x, np.exp([one.mean for one in own]), "o", color=color, linestyle=dash, label=name, markersize=4)
+            for value, one in zip(x, own, strict=True):
+                ends = [end for end in (one.low, one.high) if end is not None]
+                axis.plot([value] * len(ends), np.exp(ends), color=color, linewidth=1.2)
+        axis.set_xscale("log", base=2)
+        axis.set_xticks([*of], [f"{value:,}" for value in of])
+        axis.minorticks_off()
+        axis.axhline(1, color="gray", linewidth=0.8)
+        axis.set_xlabel({"batch": "images of a batch, at 25,600 images", "steps": "steps, at batches of 64"}[what])
+    log_axis(axes[0])
+    axes[0].set_ylabel("ratio of two Fréchet distances")
+    handles, names = axes[0].get_legend_handles_labels()
+    drawn.legend(handles, names, loc="outside lower left", ncols=3, handlelength=3)
+    return drawn
+
+
+def at(of: Table, row: str, base: str) -> Interval:
+    """The ratio of two rows of one table, in logarithms."""
+    return mean_interval([math.log(of[row][seed] / of[base][seed]) for seed in of[row].keys() & of[base].keys()], LEVEL)
+
+
+def _rates() -> dict[int, dict[float, float]]:
+    """Batch size -> learning rate -> geometric mean over the seeds."""
+    return {
+        batch: {
             float(label.rpartition("=")[2]): geometric_mean(own.values()) for label, own in rows(path, METRIC).items()
         }
+        for batch, path in files_of(FOLDER / "lr").items()
+    }
 
-    found = {batch: means(path) for batch, path in files_of(FOLDER / "lr").items()}
+
+def rates() -> str:
+    """Geometric means over the seeds by batch size and learning rate; bold: the least, whose rate the batch has."""
+    found = _rates()
     every = sorted({rate for own in found.values() for rate in own})
     lines = [f"| batch | {' | '.join(f'{rate:g}' for rate in every)} |", f"| {'---: | ' * (len(every) + 1)}".rstrip()]
     for batch, own in found.items():
@@ -106,4 +174,5 @@ def _words(found: Interval) -> str:
     return f"{math.exp(found.mean):.2f} [{math.exp(found.low):.2f}, {math.exp(found.high):.2f}]"
 
 
-PARTS = {"table": table, "rates": rates}
+PARTS = {"predictions": predictions, "table": table, "rates": rates}
+FIGURES = {"small_batches/ratios.svg": ("small_batches/digits_4.per_seed.csv", figure)}

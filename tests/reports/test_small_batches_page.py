@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from diffusion_lab.intervals import Interval
 from experiments import small_batches_page
-from experiments.small_batches_page import RATIOS, UNMIXED, ratio, tables
+from experiments.small_batches_page import RATIOS, UNMIXED, outcome, ratio, tables
 
 
 def write(path: Path, values: dict[str, float]) -> None:
@@ -58,3 +59,30 @@ def test_the_least_mean_of_each_batch_is_bold(folder: Path) -> None:
         "| 4 | **2.00** | 4.00 |  |",
         "| 128 |  | 3.00 | **2.50** |",
     ]
+
+
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [((0.5, 0.9), "**right**"), ((0.5, 1.1), "not decided"), ((1.1, 1.2), "**wrong**"), ((None, None), "not decided")],
+)
+def test_a_prediction_is_decided_where_its_interval_lies_on_one_side(
+    ends: tuple[float | None, float | None], said: str
+) -> None:
+    low, high = (None if end is None else math.log(end) for end in ends)
+    assert outcome(Interval(-0.1, None, low, high, 3), 0.0, 1.0) == said
+
+
+def test_what_lies_in_a_band_is_right_and_what_overlaps_its_edge_is_not_decided() -> None:
+    within, over, out = ((0.95, 1.05), (0.95, 1.2), (1.15, 1.2))
+    found = [Interval(0.0, None, math.log(low), math.log(high), 3) for low, high in (within, over, out)]
+    assert [outcome(one, 0.9, 1.1) for one in found] == ["**right**", "not decided", "**wrong**"]
+
+
+def test_the_predictions_are_those_of_the_page(folder: Path) -> None:
+    """Without noise an interval is a point: stratified / uniform is 1.14 here, and infonoise / uniform 1.33."""
+    write(folder / "lr_4.per_seed.csv", {"uniform optimizer.lr=0.005": 1.0, "uniform optimizer.lr=0.01": 2.0})
+    write(folder / "lr_128.per_seed.csv", {"uniform optimizer.lr=0.01": 1.5, "uniform optimizer.lr=0.02": 1.25})
+    said = [line.split(" | ") for line in small_batches_page.predictions().split("\n")[2:]]
+    outcomes = ["**wrong**", "**right**", "**right**", "**right**", "**right**", "of three seeds: so"]
+    assert [line[-1].strip(" |") for line in said] == outcomes
+    assert "0.25" in said[-1][2]
