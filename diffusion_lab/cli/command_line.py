@@ -64,6 +64,18 @@ def parsed(parser: ArgumentParser, words: Sequence[str]) -> Namespace:
     return parser.parse_args(words)
 
 
+def seeds_of(text: str | None) -> list[int]:
+    """The seeds of `--seeds 0,1,2`; [] without it.
+
+    Raises:
+        ConfigError: they are not different integers >= 0.
+    """
+    words = text.split(",") if text else []
+    if not all(re.fullmatch("[0-9]+", word) for word in words) or len(set(map(int, words))) < len(words):
+        raise ConfigError(f"seeds={text} must be different integers >= 0; use e.g. --seeds 0,1,2")
+    return [int(word) for word in words]
+
+
 def add_question(parser: ArgumentParser) -> None:
     """Add the options that ask a table another question than the recorded one."""
     parser.add_argument(

@@ -51,7 +51,7 @@ def papers() -> list[str]:
     return sorted({name.partition("/")[0] for name in table_names(conf_folders(None))})
 
 
-def source_of(target: str, words: Sequence[str], seeds: Sequence[str]) -> DashboardSource:
+def source_of(target: str, words: Sequence[str], seeds: Sequence[int]) -> DashboardSource:
     """The source that the command names.
 
     Args:
@@ -68,12 +68,12 @@ def source_of(target: str, words: Sequence[str], seeds: Sequence[str]) -> Dashbo
         raise ValueError(
             f"dashboard={target} must be a paper ({', '.join(papers())}) or a folder of runs{nearest(target, papers())}"
         )
-    if words:
-        raise ValueError(f"{words[0]} must be left out for a folder of runs, which have their settings; remove it")
+    if further := [*words, *(["--seeds"] if seeds else [])]:
+        raise ValueError(f"{further[0]} must be left out for a folder of runs, which have their settings; remove it")
     return _of_folder(Path(target))
 
 
-def _of_paper(paper: str, words: Sequence[str], seeds: Sequence[str]) -> DashboardSource:
+def _of_paper(paper: str, words: Sequence[str], seeds: Sequence[int]) -> DashboardSource:
     if strange := [word for word in words if "=" not in word]:
         raise ConfigError(f"{strange[0]} must be key=value, a scale or a setting of every run; use e.g. scale=mini")
     given = dict(word.split("=", 1) for word in words)
@@ -83,7 +83,7 @@ def _of_paper(paper: str, words: Sequence[str], seeds: Sequence[str]) -> Dashboa
     configs: dict[str, Any] = {}
     for name in table_names(conf_folders(None)):
         if name.startswith(f"{paper}/"):
-            found = _jobs(name, scale, further, [int(seed) for seed in seeds or scale.seeds])
+            found = _jobs(name, scale, further, seeds or scale.seeds)
             jobs[name.partition("/")[2]] = [job.words for job in found]
             configs |= {" ".join(job.words[:-1]): job.config for job in found}  # without its seed
     better: dict[str, str] = {}

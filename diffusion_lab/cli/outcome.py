@@ -14,6 +14,7 @@ from diffusion_lab.cli.conf_folder import conf_dir
 from diffusion_lab.cli.config import beside_method, choices_of, method_name
 from diffusion_lab.cli.options.defaults import overruled
 from diffusion_lab.progress import duration
+from diffusion_lab.runs.names import metric_key
 from diffusion_lab.runs.shell_commands import command, setting
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def _value(run: Run, name: str) -> tuple[str, str] | None:
     last = run.last(name)
     if last is None:
         return (name, f"not finite (at step {run.step_of_last(name)})") if run.is_not_finite(name) else None
-    curve = run.curve(name if "/" in name else f"metrics/{name}")
+    curve = run.curve(metric_key(name))
     remarks, step = [], run.step_of_last(name)
     if ends := run.interval(name):
         remarks.append(f"95 % interval {ends[0]:.3g} to {ends[1]:.3g}")

@@ -68,7 +68,7 @@ class Trust:
     Args:
         folders: folders with the user's own modules.
         names: dotted names of classes, and places to read from, with a slash, that the user has typed.
-        read_back: the configuration was read from a run folder, so the error message says how to allow a class.
+        of_record: the configuration was read from a run folder, so the error message says how to allow a class.
         command: whether the user typed a command, to which options can be added; else a function was called.
     """
 

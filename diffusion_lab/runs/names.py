@@ -42,6 +42,11 @@ WRITTEN = (HYDRA, CHECKPOINTS, AVERAGES, SAMPLES)  # folders in a run folder in 
 LOGGED = (METRICS, EVALUATIONS)  # their bytes are functions of the configuration; a checkpoint stores their lengths
 
 
+def metric_key(metric: str) -> str:
+    """`metrics/fd1k_digits`, by which an evaluation metric is logged; a key with a slash, such as val/loss, stays."""
+    return metric if "/" in metric else f"metrics/{metric}"
+
+
 def numbered(step: int, suffix: str = "") -> str:
     """Name of a file or folder of one step, `step-00001000` plus the suffix; sorts by step."""
     return f"step-{step:08d}{suffix}"

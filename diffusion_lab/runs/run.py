@@ -27,7 +27,7 @@ import numpy as np
 from diffusion_lab.runs.curve import Column, Curve, curve, finite
 from diffusion_lab.runs.digest import read_columns
 from diffusion_lab.runs.lines import read_lines
-from diffusion_lab.runs.names import EVALUATIONS, LOG, SAMPLES, TIMING, step_of
+from diffusion_lab.runs.names import EVALUATIONS, LOG, SAMPLES, TIMING, metric_key, step_of
 from diffusion_lab.runs.shell_commands import command
 from diffusion_lab.runs.signature import config_dirs_of
 
@@ -134,7 +134,7 @@ class Run:
 
     def last(self, name: str) -> float | None:
         """Newest value of a metric (fd1k_digits) or of a logged key (val/loss); None if there is none."""
-        key = name if "/" in name else f"metrics/{name}"
+        key = metric_key(name)
         values = self.curve(key).values
         if values.ndim == 1 and len(values):
             return finite(float(values[-1]))
@@ -144,7 +144,7 @@ class Run:
 
     def step_of_last(self, name: str) -> int | None:
         """The step of `last(name)`; None if it is not recorded."""
-        steps = self.curve(name if "/" in name else f"metrics/{name}").steps
+        steps = self.curve(metric_key(name)).steps
         lines = [line.get("step") for line in self.evaluations if line["name"] == name]
         found = int(steps[-1]) if len(steps) else lines[-1] if lines else None
         return found if isinstance(found, int) else None

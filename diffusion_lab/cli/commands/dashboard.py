@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shlex
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diffusion_lab.cli.command_line import parsed
+from diffusion_lab.cli.command_line import parsed, seeds_of
 from diffusion_lab.cli.errors import EXIT_FAILED, refuse
 from diffusion_lab.printable import one_line
 from diffusion_lab.progress import waiting
@@ -35,7 +34,7 @@ def main(argv: list[str]) -> int:
     try:
         check_installed()
         with waiting("collecting the runs and what they log"):
-            source = source_of(options.target, options.words, _seeds(options.seeds))
+            source = source_of(options.target, options.words, seeds_of(options.seeds))
         project = check_project("project", options.project or source.project)
         if options.entity:
             check_project("entity", options.entity)
@@ -80,13 +79,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", metavar="DIR", help="folder for the files; FOLDER/dashboard or dashboards/PAPER")
     parser.add_argument("--offline", action="store_true", help="write the files only")
     return parser
-
-
-def _seeds(text: str | None) -> list[str]:
-    seeds = text.split(",") if text else []
-    if not all(re.fullmatch(r"\d+", seed) for seed in seeds):
-        raise ValueError(f"seeds={text} must be integers >= 0 with commas between them; use --seeds 0,1,2")
-    return seeds
 
 
 def _write_sweeps(out: Path, source: DashboardSource, project: str) -> list[Path]:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diffusion_lab.cli.command_line import check_options
+from diffusion_lab.cli.command_line import check_options, seeds_of
 from diffusion_lab.cli.config import given_config_dirs
 from diffusion_lab.cli.errors import EXIT_FAILED, ConfigError, InvalidConfig, config_errors, nearest
 from diffusion_lab.cli.output_folders import writable
@@ -78,7 +78,7 @@ def _reproduce(options: argparse.Namespace, words: list[str], argv: list[str], o
     table = load_table(options.table, folders)
     measure_of(table)  # its faults are said before the runs
     scale = load_scale(given.pop("scale", "smoke"), folders)
-    seeds = _seeds(options.seeds) or list(scale.seeds)
+    seeds = seeds_of(options.seeds) or list(scale.seeds)
     hydra = [f"{key}={value}" for key, value in given.items() if key.startswith("hydra")]
     root = Path(given.pop("paths.root", "runs")) / "reproduce" / scale.name
     further = [f"{key}={value}" for key, value in given.items() if not key.startswith("hydra")]
@@ -155,16 +155,6 @@ def _settings(words: Sequence[str]) -> dict[str, str]:
         if "=" not in word or word.startswith("-"):
             raise ConfigError(f"{word} must be a setting, key=value, or an option; see diffusion-lab reproduce --help")
     return {word.partition("=")[0]: word.partition("=")[2] for word in words}
-
-
-def _seeds(text: str | None) -> list[int]:
-    try:
-        seeds = [int(word) for word in text.split(",")] if text else []
-    except ValueError:
-        seeds = [-1]
-    if any(seed < 0 for seed in seeds) or len(set(seeds)) < len(seeds):
-        raise ConfigError(f"seeds={text} must be different integers >= 0; use e.g. --seeds 0,1,2")
-    return seeds
 
 
 def _chosen(rows: Sequence[TableRow], only: str | None) -> list[TableRow]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.comparison.metrics import directed, rising
+from diffusion_lab.runs.names import metric_key
 from diffusion_lab.runs.run import Run
 from diffusion_lab.verdicts import Course, Scale, diverged, lost_seeds, over_training
 
@@ -78,7 +79,7 @@ def scale_of(groups: Sequence[Group], metric: str, values: Sequence[float]) -> S
 
 def course(run: Run, metric: str) -> Course:
     """The values of a run that are finite, and its last one in any case; {} if it has none."""
-    curve = run.curve(metric if "/" in metric else f"metrics/{metric}")
+    curve = run.curve(metric_key(metric))
     if curve.values.ndim == 1 and len(curve.values):
         last = int(curve.images[-1])
         found = zip(curve.images.tolist(), curve.values.tolist(), strict=True)

@@ -28,6 +28,7 @@ from diffusion_lab.reports.figures.base import GREY, Figure, averaged_runs, over
 from diffusion_lab.reports.pair.speedup import MetricCurve, smoothed
 from diffusion_lab.reports.pair.speedup_of_runs import RunsSpeedUp, cell, in_images, in_seconds
 from diffusion_lab.runs.curve import Curve
+from diffusion_lab.runs.names import metric_key
 
 UNITS = ((5400.0, 3600.0, "hours"), (180.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))  # from, in seconds, name
 AXES = {"images": ("images seen", in_images), "training time": ("training time, seconds", in_seconds)}  # of factors
@@ -248,7 +249,7 @@ def _time_panels(key: str, found: Sequence[Clocked]) -> Any:
 
 def _keys(metric: str) -> list[str]:
     """The logged keys of the metric and of the validation loss."""
-    return list(dict.fromkeys([metric if "/" in metric else f"metrics/{metric}", VAL_LOSS]))
+    return list(dict.fromkeys([metric_key(metric), VAL_LOSS]))
 
 
 def _name(key: str) -> str:

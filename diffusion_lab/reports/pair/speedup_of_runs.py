@@ -12,6 +12,7 @@ from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.comparison.hours import same_devices, same_hours
 from diffusion_lab.reports.comparison.metrics import directed, protocols, rising, shared_protocol, time_of
 from diffusion_lab.reports.pair.speedup import NEAREST, MetricCurve, SpeedUp, speed_up
+from diffusion_lab.runs.names import metric_key
 from diffusion_lab.runs.run import Run
 
 FEWEST_POINTS = 4  # fewer are not smoothed but joined by a line, in which their noise is all of the answer
@@ -41,7 +42,7 @@ def in_images(base: Group, own: Group, metric: str) -> RunsSpeedUp:
     """The factor of images by a metric or a logged key such as val/loss, over the seeds that both have finished."""
 
     def course(run: Run) -> MetricCurve:
-        curve = run.curve(_key(metric))
+        curve = run.curve(metric_key(metric))
         return _usable(curve.images, curve.values)
 
     return _paired(base, own, metric, course)
@@ -56,7 +57,7 @@ def in_seconds(base: Group, own: Group, metric: str) -> RunsSpeedUp:
         return RunsSpeedUp(None, "a seed was trained on a CPU by one and on a GPU by the other")
 
     def course(run: Run) -> MetricCurve:
-        timed = time_of(run, _key(metric))
+        timed = time_of(run, metric_key(metric))
         return (
             MetricCurve(np.zeros(0), np.zeros(0)) if timed is None else _usable(timed.clock.values, timed.curve.values)
         )
@@ -96,10 +97,6 @@ def _usable(x: np.ndarray, values: np.ndarray) -> MetricCurve:
     x, at = np.unique(x, return_index=True)
     used = (x > 0) & np.isfinite(values[at])
     return MetricCurve(x[used].astype(np.float64), values[at][used])
-
-
-def _key(metric: str) -> str:
-    return metric if "/" in metric else f"metrics/{metric}"
 
 
 def sentences(found: SpeedUp, base: str, own: str, metric: str, unit: str) -> list[str]:
