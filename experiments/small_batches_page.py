@@ -22,15 +22,17 @@ from matplotlib.figure import Figure
 
 from diffusion_lab.intervals import Interval, mean_interval
 from diffusion_lab.plotting import line_style, log_axis, panels
+from diffusion_lab.tables.text import ratio_text
+from diffusion_lab.verdicts import judge_alone
 from experiments.study_along import files_of
-from experiments.study_cells import rows
+from experiments.study_cells import rows, word
 
 FOLDER = Path(__file__).resolve().parent / "small_batches"
 METRIC, BATCH, AT = "fd2k_digits", 64, 400  # metric, batch of the control, and its steps in the main part
-UNMIXED = "equal_loss_slots stratify=false"
+SLOTS, UNMIXED = (f"equal_loss_slots stratify={mixed}" for mixed in ("true", "false"))
 RATIOS = {  # name in the figure -> part, and its two rows
     "stratified / uniform": ("mixing", "stratified", "uniform"),
-    "slots, mixed / not mixed": ("mixing", "equal_loss_slots", UNMIXED),
+    "slots, mixed / not mixed": ("mixing", SLOTS, UNMIXED),
     "slots, not mixed / uniform": ("distribution", UNMIXED, "uniform"),
     "logit_normal / uniform": ("distribution", "logit_normal", "uniform"),
     "infonoise / uniform": ("distribution", "infonoise", "uniform"),
@@ -56,16 +58,30 @@ def tables() -> tuple[dict[int, Table], dict[int, Table]]:
     return batches, {**steps, AT: batches[BATCH]}
 
 
+def means() -> dict[str, list[float]]:
+    """Name of a ratio -> of each seed its geometric mean over the batch sizes."""
+    batches, steps = tables()
+    return {
+        name: np.exp(_logs(row, base, batches, steps)[0].mean(0)).tolist() for name, (_, row, base) in RATIOS.items()
+    }
+
+
 def ratio(row: str, base: str, batches: dict[int, Table], steps: dict[int, Table]) -> Found:
     """Of two rows, over the seeds that all tables have of both."""
+    logs, control = _logs(row, base, batches, steps)
+    slope, beside = (_slopes(list(of), own) for of, own in ((batches, logs), (steps, control)))
+    return Found(*(mean_interval(each.tolist(), LEVEL) for each in (logs.mean(0), slope, beside, slope + beside)))
+
+
+def _logs(row: str, base: str, batches: dict[int, Table], steps: dict[int, Table]) -> tuple[np.ndarray, np.ndarray]:
+    """ln r (batch sizes, seeds) and ln c (steps, seeds)."""
     every = [table[name] for table in (*batches.values(), *steps.values()) for name in (row, base)]
     seeds = sorted(set.intersection(*(set(one) for one in every)))
     logs, control = (
         np.array([[math.log(table[row][seed] / table[base][seed]) for seed in seeds] for table in of.values()])
         for of in (batches, steps)
     )
-    slope, beside = (_slopes(list(of), own) for of, own in ((batches, logs), (steps, control)))
-    return Found(*(mean_interval(each.tolist(), LEVEL) for each in (logs.mean(0), slope, beside, slope + beside)))
+    return logs, control
 
 
 def _slopes(values: list[int], logs: np.ndarray) -> np.ndarray:
@@ -77,11 +93,16 @@ def _slopes(values: list[int], logs: np.ndarray) -> np.ndarray:
 def table() -> str:
     """The ratios, and their factors per doubling."""
     batches, steps = tables()
-    lines = ["| part | ratio | seeds | mean over batches | per doubling of the batch | of the steps | excess |"]
-    lines.append("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
-    for part, row, base in RATIOS.values():
-        found = ratio(row, base, batches, steps)
-        lines.append(f"| {part} | `{row}` / `{base}` | {found.mean.n} | {' | '.join(map(_words, found))} |")
+    lines = [
+        "| part | ratio | seeds | mean over batches | verdict | per doubling of the batch | of the steps | excess |",
+        "| --- | --- | ---: | ---: | --- | ---: | ---: | ---: |",
+    ]
+    judged = judge_alone([*means().values()], "ratio")
+    for (part, row, base), verdict in zip(RATIOS.values(), judged, strict=True):
+        mean, *others = map(_words, ratio(row, base, batches, steps))
+        assert verdict is not None  # at 1 - 0.05/5 too
+        cells = [part, f"`{row}` / `{base}`", f"{verdict.n}", mean, word(verdict), *others]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -91,7 +112,7 @@ def predictions() -> str:
     mixing, mixed_slots, slots, _, infonoise = (ratio(row, base, batches, steps) for _, row, base in RATIOS.values())
     kinds = [
         ("1", "`stratified` / `uniform`", mixing.mean, 0.0, 1.0),
-        ("2", f"`equal_loss_slots` / `{UNMIXED}`", mixed_slots.mean, 0.0, 1.0),
+        ("2", f"`{SLOTS}` / `{UNMIXED}`", mixed_slots.mean, 0.0, 1.0),
         ("3", f"`{UNMIXED}` / `uniform`", slots.mean, 0.0, 1.0),
         ("4", "`stratified` / `uniform`, excess per doubling of the batch", mixing.excess, 0.9, 1.1),
         ("5", "`infonoise` / `uniform`", infonoise.mean, 1.0, math.inf),
@@ -169,9 +190,8 @@ def rates() -> str:
 
 
 def _words(found: Interval) -> str:
-    if found.low is None or found.high is None:
-        return f"{math.exp(found.mean):.2f}"
-    return f"{math.exp(found.mean):.2f} [{math.exp(found.low):.2f}, {math.exp(found.high):.2f}]"
+    said, *ends = (None if one is None else ratio_text(math.exp(one)) for one in (found.mean, found.low, found.high))
+    return f"{said}" if None in ends else f"{said} [{ends[0]}, {ends[1]}]"
 
 
 PARTS = {"predictions": predictions, "table": table, "rates": rates}

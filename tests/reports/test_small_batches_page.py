@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from diffusion_lab.intervals import Interval
+from diffusion_lab.verdicts import judge_alone
 from experiments import small_batches_page
-from experiments.small_batches_page import RATIOS, UNMIXED, outcome, ratio, tables
+from experiments.small_batches_page import RATIOS, SLOTS, UNMIXED, outcome, ratio, tables
 
 
 def write(path: Path, values: dict[str, float]) -> None:
@@ -26,7 +27,7 @@ def write(path: Path, values: dict[str, float]) -> None:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """ln of stratified / uniform: 0.1 - 0.02 log2(batch/64) at the batches, 0.1 + 0.05 log2(steps/400) at the steps."""
-    others = {"uniform": 3.0, "equal_loss_slots": 2.0, UNMIXED: 2.5, "logit_normal": 3.0, "infonoise": 4.0}
+    others = {"uniform": 3.0, SLOTS: 2.0, UNMIXED: 2.5, "logit_normal": 3.0, "infonoise": 4.0}
     for batch in (4, 8, 16, 32, 64, 128):
         own = 3 * math.exp(0.1 - 0.02 * math.log2(batch / 64))
         write(tmp_path / f"digits_{batch}.per_seed.csv", others | {"stratified": own})
@@ -44,7 +45,7 @@ def test_slopes_of_the_batch_and_of_the_steps_and_their_sum(folder: Path) -> Non
     assert found.mean.mean == pytest.approx(0.1 + 0.02 * 1.5) and found.mean.n == 3
     assert found.slope.mean == pytest.approx(-0.02) and found.control.mean == pytest.approx(0.05)
     assert found.excess.mean == pytest.approx(0.03)
-    assert ratio("equal_loss_slots", UNMIXED, batches, steps).mean.mean == pytest.approx(math.log(0.8))
+    assert ratio(SLOTS, UNMIXED, batches, steps).mean.mean == pytest.approx(math.log(0.8))
     text = small_batches_page.table().split("\n")
     assert len(text) == 2 + len(RATIOS) and "| 1.14 " in text[2] and "| 1.03 " in text[2]
 
@@ -86,3 +87,15 @@ def test_the_predictions_are_those_of_the_page(folder: Path) -> None:
     outcomes = ["**wrong**", "**right**", "**right**", "**right**", "**right**", "of three seeds: so"]
     assert [line[-1].strip(" |") for line in said] == outcomes
     assert "0.25" in said[-1][2]
+
+
+def test_the_verdict_of_a_ratio_has_the_interval_of_the_page(folder: Path) -> None:
+    """Both are Student's of the seeds' means at 1 - 0.05/5."""
+    path = folder / "digits_4.per_seed.csv"
+    text, line = path.read_text(), "uniform,run-2,2,fd2k_digits,400,12.0"
+    assert line in text
+    path.write_text(text.replace(line, line.replace("12.0", "11.0")))
+    found = ratio("stratified", "uniform", *tables()).mean
+    judged = judge_alone([*small_batches_page.means().values()], "ratio")[0]
+    assert found.low is not None and found.high is not None and found.high > found.low and judged is not None
+    assert (judged.low, judged.high) == (pytest.approx(math.exp(found.low)), pytest.approx(math.exp(found.high)))
