@@ -15,6 +15,7 @@ from typing import NamedTuple
 from diffusion_lab.tables.judged import OVER_TRAINING
 from diffusion_lab.tables.text import ratio_words
 from diffusion_lab.verdicts import Verdict, judge, judge_alone
+from experiments import small_batches_page
 from experiments.cells import results_of
 from experiments.crossed import ALONE, Cell, Values, cross, gains
 from experiments.crossed_default import confirming
@@ -222,6 +223,9 @@ def learned() -> Iterator[Evidence]:
     for data, metric in METHODS.items():
         for name in ("slots", "variance"):
             yield study(f"{DATA[data]}, linear, eps: `{name}` / `{BASE}`", f"methods/{data}", metric, name)
+    said = "digits, linear, eps, mean over batches of 4 to 128"
+    found = small_batches_page.means()
+    yield from alone("small_batches/README.md", [(f"{said}: {name}", own) for name, own in found.items()])
 
 
 def momentum() -> Iterator[Evidence]:
