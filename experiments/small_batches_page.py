@@ -127,6 +127,31 @@ def predictions() -> str:
     return "\n".join([*lines, f"| 6 | best learning rate at {min(best)} / at {max(best)} | {times:g} | {said} |"])
 
 
+def afterwards() -> str:
+    """What was not asked before the runs: the mixed slots against uniform timesteps, their two parts against one
+    another, and two excesses without the control's first number of steps."""
+    batches, steps = tables()
+    whole = ratio(SLOTS, "uniform", batches, steps)
+    later = {n: table for n, table in steps.items() if n != min(steps)}
+    names = [*RATIOS]
+    own = means()
+    parts = [math.log(a / b) for a, b in zip(own[names[2]], own[names[1]], strict=True)]
+    kinds = [
+        (f"`{SLOTS}` / `uniform`, mean over batches", whole.mean),
+        ("the same, per doubling of the batch", whole.slope),
+        ("the same, of the steps", whole.control),
+        ("the same, excess", whole.excess),
+        (f"{names[2]} over {names[1]}, means over batches", mean_interval(parts, LEVEL)),
+        *(
+            (f"{name}, excess without the control's {min(steps)} steps", ratio(row, base, batches, later).excess)
+            for name, (_, row, base) in RATIOS.items()
+            if name in names[2:4]
+        ),
+    ]
+    lines = [f"| {what} | {_words(found)} |" for what, found in kinds]
+    return "\n".join(["| what | value |", "| --- | ---: |", *lines])
+
+
 def outcome(found: Interval, low: float, high: float) -> str:
     """Of the prediction that a ratio lies between two numbers: right if its interval does, wrong if all of it is on the
     other side of one of them."""
@@ -194,5 +219,5 @@ def _words(found: Interval) -> str:
     return f"{said}" if None in ends else f"{said} [{ends[0]}, {ends[1]}]"
 
 
-PARTS = {"predictions": predictions, "table": table, "rates": rates}
+PARTS = {"predictions": predictions, "table": table, "afterwards": afterwards, "rates": rates}
 FIGURES = {"small_batches/ratios.svg": ("small_batches/digits_4.per_seed.csv", figure)}
