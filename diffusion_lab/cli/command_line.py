@@ -21,7 +21,7 @@ from diffusion_lab.runs.record import read_record
 from diffusion_lab.runs.shell_commands import command, setting
 from diffusion_lab.runs.signature import is_own
 
-EMPTY = ("--config-dir=", "-cd=", "--out=", "--table=", "--figures=", "resume=", "init_from=")
+EMPTY = re.compile(r"(--[\w-]+|-cd|resume|init_from|pilot)=")
 VALUED = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--package", "-p", "--cfg", "-c")
 
 KEYED = ("evaluate", "sample", "analyze", "export")  # commands that take a run folder as run=DIR
@@ -36,8 +36,8 @@ def check_words(words: Sequence[str]) -> None:
     for before, word in zip(["", *words], words, strict=False):
         if not word:
             raise ConfigError(f"{before} '' must not be empty; use . for the working folder".lstrip())
-        if re.sub("[+'\"]", "", word) in EMPTY:
-            raise ConfigError(f"{word} must name a folder, and is empty; use . for the working folder, or leave it out")
+        if EMPTY.fullmatch(re.sub("[+'\"]", "", word)):
+            raise ConfigError(f"{word} must have a value, and is empty; use . for the working folder, or leave it out")
 
 
 def check_options(words: Sequence[str], *parsers: ArgumentParser) -> None:

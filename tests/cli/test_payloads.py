@@ -291,6 +291,9 @@ EMPTY = {
     "a --config-dir": ["train", *SMALL, "--config-dir="],
     "the word after --config-dir": ["train", *SMALL, "--config-dir", ""],
     "a resumed run": ["train", "resume=''"],
+    "seeds of a table": ["reproduce", "adaptive_beta/table1", "--seeds="],
+    "a file to write": ["show", "sampler=uniform", "--write="],
+    "a pilot": ["plan", "dataset=digits", "pilot="],
 }
 
 

@@ -77,6 +77,7 @@ def test_the_list_has_eight_tables_and_five_figures(capsys) -> None:
         ),
         (["clts_mdlrc/table3", "seed=3"], "seed=3 must be left to the table; use --seeds"),
         (["clts_mdlrc/table3", "max_steps=40"], "max_steps=40 must be left to the table; use another scale"),
+        (["clts_mdlrc/table3", "dry_run=1"], "dry_run=1 must be true or false; use --dry-run"),
         (["clts_mdlrc/table3", "--config-dir", "/nowhere"], "--config-dir=/nowhere must be a folder"),
         (["clts_mdlrc/table3", "--seed", "0"], "--seed must be an option of this command .did you mean '--seeds'"),
         (["clts_mdlrc/table3", "--onyl=ours"], "--onyl must be an option of this command .did you mean '--only'"),

@@ -120,6 +120,7 @@ def test_written_and_read_again_it_is_the_same(tmp_path, capsys):
         (["task=gan"], "must be a diffusion model, and it has no prediction"),
         (["tests"], "run=tests must be the folder of a run"),
         (["run=tests"], "run=tests must be the folder of a run"),
+        (["run=tests", "--step", "5"], "--step=5 must be left out with a run"),
     ],
 )
 def test_an_error_is_one_sentence(words, said, capsys):

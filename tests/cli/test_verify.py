@@ -71,6 +71,13 @@ def test_a_run_is_equal_to_its_repetition_and_is_not_written_to(theirs: Path, tm
     assert files(theirs) == before and sorted(path.name for path in tmp_path.iterdir()) == ["log", "theirs"]
 
 
+@pytest.mark.parametrize("word", ["dry_run=true", "max_steps=7"])
+def test_words_that_end_the_repetition_early_are_refused(word: str, theirs: Path, tmp_path: Path) -> None:
+    """Nothing of the run's later steps would be compared, and no line of it with dry_run."""
+    said = command(tmp_path / "log", "verify", str(theirs), word, code=2)
+    assert "of 12; leave out dry_run" in said and "equal: " not in said
+
+
 def test_a_run_that_had_an_end_and_was_given_more_steps_is_repeated_so(tmp_path: Path) -> None:
     log, run = tmp_path / "log", tmp_path / "run"
     command(log, "train", *RUN, "max_steps=5", f"hydra.run.dir={run}")

@@ -74,7 +74,9 @@ def _reproduce(options: argparse.Namespace, words: list[str], argv: list[str], o
 
     folders = conf_folders(options.config_dir)
     given = _settings(words)
-    dry_run = options.dry_run or given.pop("dry_run", "false").lower() == "true"  # as `train` has it
+    if (dry := given.pop("dry_run", "false").lower()) not in ("true", "false"):  # as `train` has it
+        raise ConfigError(f"dry_run={dry} must be true or false; use --dry-run")
+    dry_run = options.dry_run or dry == "true"
     table = load_table(options.table, folders)
     measure_of(table)  # its faults are said before the runs
     scale = load_scale(given.pop("scale", "smoke"), folders)

@@ -100,6 +100,8 @@ def _found(options: argparse.Namespace) -> list[TimestepNumbers]:
     methods = _methods(options, settings) if settings or not runs else []
     with importing():  # once the words can be composed
         from diffusion_lab.cli.show_numbers import numbers_before_training, numbers_of_run
+    if runs and options.step:
+        raise ConfigError(f"--step={options.step} must be left out with a run, which is shown at its last step")
     found = []
     for folder in runs:
         suffix = f" {Path(folder).resolve().name}" if len(runs) > 1 or settings else ""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import shlex
 import signal
 import sys
 import tempfile
@@ -26,6 +27,7 @@ from diffusion_lab.cli.errors import EXIT_FAILED, StoppedBySignal, refuse
 from diffusion_lab.failure import OtherData
 from diffusion_lab.files_inside import read_inside
 from diffusion_lab.printable import one_line
+from diffusion_lab.runs.find import read_run
 from diffusion_lab.runs.lines import read_lines
 from diffusion_lab.runs.names import METRICS, RECORD
 from diffusion_lab.runs.shell_commands import command, setting
@@ -64,6 +66,11 @@ def main(argv: list[str]) -> int:
         repetition = Repetition(folder, again, step)
         if error is not None and not (isinstance(error, StoppedBySignal) and repetition.is_complete):
             return _report(app, error, again, folder)
+        if error is None and (done := read_run(again).step) < step:
+            return refuse(
+                f"a setting of the repetition ended it at step {done} of {step}; leave out dry_run, max_steps and "
+                f"Hydra's own options: {shlex.join(typed)}"
+            )
         for fault in (faults := repetition.faults()):
             print(one_line(f"  {fault}"))
         if not faults:
