@@ -20,6 +20,7 @@ table of which the last cells are written, and the first ones say what for:
     along STUDY/FILE KEY METRIC     the whole table: ratios at each value of the key, trend and crossings, from
                                     FILE_VALUE.per_seed.csv
     means STUDY/FILE METRIC         the whole table: mean of each row at each value of the key of these files
+    rates STUDY/FILE METRIC TITLE   the whole table: geometric mean of each learning rate at each value of the key
 
 The results of papers' tables, PAPER/results/SCALE/TABLE, are functions of per_seed.csv and conf/table, but for the
 sections of table.md that need the runs and the data sets in table.csv, which stay as they are.
@@ -36,7 +37,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.study_along import along, means
+from experiments.study_along import along, means, rates
 from experiments.study_cells import judged, pairs
 
 if TYPE_CHECKING:
@@ -248,6 +249,7 @@ WHOLE: dict[str, Callable[..., str]] = {
     "evidence": evidence,
     "along": along,
     "means": means,
+    "rates": rates,
 }
 
 

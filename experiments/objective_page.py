@@ -71,7 +71,7 @@ def values(batch: int) -> np.ndarray:
 @cache
 def second_moments() -> np.ndarray:
     """ln M (objectives, divisions), less that of the division with all in the weights."""
-    cfg = OmegaConf.load(FOLDER / "experiment" / "objective_digits.yaml").sampler
+    cfg = OmegaConf.load(FOLDER / "sampler" / "split.yaml")
     measured = (list(cfg.timesteps), list(cfg.gradients))
     found = [[Split(cosine(TIMESTEPS), one, split, *measured).second_moment for split in SPLITS] for one in OBJECTIVES]
     logs = np.log(found)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from statistics import geometric_mean
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +23,7 @@ from diffusion_lab.intervals import Interval, mean_interval
 from diffusion_lab.plotting import line_style, log_axis, panels
 from diffusion_lab.tables.text import ratio_text
 from diffusion_lab.verdicts import judge_alone
-from experiments.study_along import files_of
+from experiments.study_along import files_of, learning_rates
 from experiments.study_cells import rows, word
 
 FOLDER = Path(__file__).resolve().parent / "small_batches"
@@ -121,7 +120,7 @@ def predictions() -> str:
     for number, what, own, low, high in kinds:
         said = f"{low:g} to {high:g}" if 0 < low < high < math.inf else f"above {low:g}" if low else f"below {high:g}"
         lines.append(f"| {number} | {what} | {_words(own)} | {said} | {outcome(own, low, high)} |")
-    best = {batch: min(own, key=own.__getitem__) for batch, own in _rates().items()}
+    best = {batch: min(own, key=own.__getitem__) for batch, own in learning_rates(FOLDER / "lr", METRIC).items()}
     times = best[min(best)] / best[max(best)]
     said = "at most 0.25 | of three seeds: " + ("so" if times <= 0.25 else "not so")
     return "\n".join([*lines, f"| 6 | best learning rate at {min(best)} / at {max(best)} | {times:g} | {said} |"])
@@ -193,31 +192,10 @@ def at(of: Table, row: str, base: str) -> Interval:
     return mean_interval([math.log(of[row][seed] / of[base][seed]) for seed in of[row].keys() & of[base].keys()], LEVEL)
 
 
-def _rates() -> dict[int, dict[float, float]]:
-    """Batch size -> learning rate -> geometric mean over the seeds."""
-    return {
-        batch: {
-            float(label.rpartition("=")[2]): geometric_mean(own.values()) for label, own in rows(path, METRIC).items()
-        }
-        for batch, path in files_of(FOLDER / "lr").items()
-    }
-
-
-def rates() -> str:
-    """Geometric means over the seeds by batch size and learning rate; bold: the least, whose rate the batch has."""
-    found = _rates()
-    every = sorted({rate for own in found.values() for rate in own})
-    lines = [f"| batch | {' | '.join(f'{rate:g}' for rate in every)} |", f"| {'---: | ' * (len(every) + 1)}".rstrip()]
-    for batch, own in found.items():
-        texts = {rate: f"**{mean:.2f}**" if mean == min(own.values()) else f"{mean:.2f}" for rate, mean in own.items()}
-        lines.append(f"| {batch} | {' | '.join(texts.get(rate, '') for rate in every)} |")
-    return "\n".join(lines)
-
-
 def _words(found: Interval) -> str:
     said, *ends = (None if one is None else ratio_text(math.exp(one)) for one in (found.mean, found.low, found.high))
     return f"{said}" if None in ends else f"{said} [{ends[0]}, {ends[1]}]"
 
 
-PARTS = {"predictions": predictions, "table": table, "afterwards": afterwards, "rates": rates}
+PARTS = {"predictions": predictions, "table": table, "afterwards": afterwards}
 FIGURES = {"small_batches/ratios.svg": ("small_batches/digits_4.per_seed.csv", figure)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from statistics import geometric_mean
 
 from diffusion_lab.intervals import mean_interval
 from diffusion_lab.reports.comparison.along import Along, course_table, row
@@ -54,6 +55,30 @@ def means(place: str, metric: str) -> str:
     for name in next(iter(tables.values())):
         found = [mean_interval(list(table[name].values())) for table in tables.values()]
         lines.append(f"| {name} | {' | '.join(with_interval(one, 3) for one in found)} |")
+    return "\n".join(lines)
+
+
+def learning_rates(place: Path, metric: str) -> dict[int, dict[float, float]]:
+    """Value of the key -> learning rate -> geometric mean over the seeds, of rows that differ in their rate."""
+    return {
+        value: {
+            float(label.rpartition("=")[2]): geometric_mean(own.values()) for label, own in rows(path, metric).items()
+        }
+        for value, path in files_of(place).items()
+    }
+
+
+def rates(place: str, metric: str, title: str) -> str:
+    """A table of these, a row for each value of the key; bold: the least. `place` is relative to `experiments/`."""
+    found = learning_rates(FOLDER / place, metric)
+    every = sorted({rate for own in found.values() for rate in own})
+    lines = [
+        f"| {title} | {' | '.join(f'{rate:g}' for rate in every)} |",
+        f"| {'---: | ' * (len(every) + 1)}".rstrip(),
+    ]
+    for value, own in found.items():
+        texts = {rate: f"**{mean:.2f}**" if mean == min(own.values()) else f"{mean:.2f}" for rate, mean in own.items()}
+        lines.append(f"| {value} | {' | '.join(texts.get(rate, '') for rate in every)} |")
     return "\n".join(lines)
 
 

@@ -11,7 +11,8 @@ import pytest
 from diffusion_lab.intervals import Interval
 from diffusion_lab.verdicts import judge_alone
 from experiments import small_batches_page
-from experiments.small_batches_page import RATIOS, SLOTS, UNMIXED, outcome, ratio, tables
+from experiments.small_batches_page import METRIC, RATIOS, SLOTS, UNMIXED, outcome, ratio, tables
+from experiments.study_along import rates
 
 
 def write(path: Path, values: dict[str, float]) -> None:
@@ -54,7 +55,7 @@ def test_the_least_mean_of_each_batch_is_bold(folder: Path) -> None:
     """The mean of v, 2v and 4v is 2v."""
     write(folder / "lr_4.per_seed.csv", {"uniform optimizer.lr=0.005": 1.0, "uniform optimizer.lr=0.01": 2.0})
     write(folder / "lr_128.per_seed.csv", {"uniform optimizer.lr=0.01": 1.5, "uniform optimizer.lr=0.02": 1.25})
-    assert small_batches_page.rates().split("\n") == [
+    assert rates(str(folder / "lr"), METRIC, "batch").split("\n") == [
         "| batch | 0.005 | 0.01 | 0.02 |",
         "| ---: | ---: | ---: | ---: |",
         "| 4 | **2.00** | 4.00 |  |",
