@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -36,7 +37,8 @@ class SecondTime(nn.Module):
 
     def forward(self, interval: Tensor) -> Tensor:
         dtype = self.hidden.weight.dtype
-        waves = (timestep_embedding(self.scale * d, WAVES) for d in (interval, interval.new_zeros(1)))
+        both = (interval, torch.zeros_like(interval))  # of equal shape: rows of another one may have other last bits
+        waves = (timestep_embedding(self.scale * d, WAVES) for d in both)
         h, h_0 = (F.silu(self.hidden(wave.to(dtype))) for wave in waves)
         return self.out(h - h_0)
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from diffusion_lab.cli.main import main
 from diffusion_lab.diffusion import Denoiser, PathPosition, Unit, Velocity, rectified_flow
 from diffusion_lab.networks import ADMUNet, DiT, UNet, UViT
-from diffusion_lab.networks.second_time import takes_interval, with_second_time
+from diffusion_lab.networks.second_time import SecondTime, takes_interval, with_second_time
 from diffusion_lab.solvers import AverageVelocity, Euler
 from diffusion_lab.streams import Position, Streams
 from diffusion_lab.timesteps import Context, Uniform
@@ -141,6 +141,18 @@ def test_without_an_interval_a_network_is_what_it_was(name: str) -> None:
     assert torch.equal(network(x, t), before) and torch.equal(network(x, t, interval=zero), before)
     assert (network(x, t, interval=half) - before).abs().max() > 0.01
     assert names < set(network.state_dict()) and takes_interval(network)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 8, 64])
+def test_no_interval_adds_nothing_at_any_place_of_a_batch(batch: int) -> None:
+    """To the bit: a product of one row and one of many rows differ in their last bits on some processors."""
+    second = SecondTime(64, 1000.0)
+    nn.init.normal_(second.out.weight)
+    for zero in range(batch):
+        interval = torch.linspace(0.1, 0.9, batch)
+        interval[zero] = 0
+        e = second(interval)
+        assert not e[zero].any() and bool(e.any()) == (batch > 1)
 
 
 def test_at_r_equal_t_the_loss_is_that_of_flow_matching() -> None:
