@@ -22,6 +22,10 @@ def test_one_sweep_is_reported_at_once_and_several_are_listed(in_folder: Path, c
     assert rows["runs/sweep-digits"].startswith("2 done 2026-01-01 00:00")
     assert rows["runs"].startswith("2 done, 1 failed")  # what its report is about
     assert said[-1].startswith("next: diffusion-lab report runs")
+    assert main(["report", "--table", "t.md"]) == 2
+    error = capsys.readouterr().err
+    assert "FOLDER must be given with --table, because there are 3 folders" in error and error.count("\n") == 1
+    assert not Path("t.md").exists()
 
 
 def test_no_runs_is_one_sentence(in_folder: Path, capsys) -> None:

@@ -77,6 +77,7 @@ def test_the_list_has_eight_tables_and_five_figures(capsys) -> None:
         ),
         (["clts_mdlrc/table3", "seed=3"], "seed=3 must be left to the table; use --seeds"),
         (["clts_mdlrc/table3", "max_steps=40"], "max_steps=40 must be left to the table; use another scale"),
+        (["clts_mdlrc/table3", "--list"], "clts_mdlrc/table3 must be left out with --list"),
         (["clts_mdlrc/table3", "dry_run=1"], "dry_run=1 must be true or false; use --dry-run"),
         (["clts_mdlrc/table3", "--config-dir", "/nowhere"], "--config-dir=/nowhere must be a folder"),
         (["clts_mdlrc/table3", "--seed", "0"], "--seed must be an option of this command .did you mean '--seeds'"),
@@ -91,6 +92,11 @@ def test_bad_words_are_one_sentence(capsys, words: list[str], sentence: str, tmp
     assert code == 2
     assert re.search(sentence, err) and "Traceback" not in err
     assert not list(tmp_path.iterdir())
+
+
+def test_what_is_about_a_table_is_refused_without_one(capsys) -> None:
+    code, out, err = run(capsys, "--seeds", "0", "--dry-run")
+    assert (code, out) == (2, "") and "PAPER/TABLE must be given with --seeds; " in err and err.count("\n") == 1
 
 
 WHOLE = """

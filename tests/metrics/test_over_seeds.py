@@ -59,6 +59,10 @@ def test_evaluate_measures_the_latents_of_each_seed(tmp_path: Path) -> None:
     measure = ["evaluate", f"run={run}", "metrics.names=[fid]", "metrics.num_samples=130", "device=cpu"]
     for k, words in enumerate((["metrics.seed=3"], ["metrics.seed=9", "seeds=[3,0]"], [], ["seeds=[1,0]"])):
         in_process([*measure, *words], tmp_path / f"evaluate{k}.log").succeed()
+    before = lines(run)
+    refused = in_process([*measure, "metrics.names=[excess_loss]", "seeds=[0,1]"], tmp_path / "refused.log")
+    assert refused.wait() == 2 and "seeds must be null for excess_loss" in refused.log.read_text()
+    assert lines(run) == before
     of_fid = (line for line in lines(run) if line["name"].startswith("fd"))
     three, first, mean, least, own, set_1, mean_of_sets, _ = of_fid
     assert [row["name"] for row in (first, mean, least)] == [

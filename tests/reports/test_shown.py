@@ -79,4 +79,9 @@ def test_the_command_prints_what_is_asked_for(folder, tmp_path, capsys, without_
     )
     assert main([str(folder), "--only", "lr=99", *out]) == 2
     assert "only=lr=99 must be the name of a row" in capsys.readouterr().err
+    for words in (["--top", "2", "--only", "lr=3"], ["--every", "3"]):
+        assert main([str(folder), *words, *out]) == 2
+        assert "must be left out with" in capsys.readouterr().err
+    assert main([str(folder), "--figures", str(tmp_path / "page.html"), *out]) == 2
+    assert "page.html must be a folder, and is a file" in capsys.readouterr().err
     assert main([str(folder), "--top", "0", *out]) == 2

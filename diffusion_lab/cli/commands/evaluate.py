@@ -120,6 +120,10 @@ def _measure(
     with config_errors("metrics"):
         evaluation.check(trained.data)
         evaluation.check_model(trained.module)
+    there = evaluation.measured(trained.data)
+    if seed and there and not any(metric.needs - {"model"} for metric in there):
+        names = ", ".join(metric.name for metric in there)
+        raise ConfigError(f"seeds must be null for {names}, for which no latents are drawn; leave it out")
     if again:
         evaluation.metrics = tuple(metric for metric in evaluation.metrics if not metric.needs <= {"model"})
     solver = pick_solver(cfg, trained)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     Written = list[tuple[str, Path]]
 
+EVERY = 10.0  # seconds between two looks of --watch
+
 
 def main(argv: list[str]) -> int:
     """Read the runs, print the table, write the page; returns 0, or 2 if there is nothing to report, and with --watch
@@ -36,6 +38,11 @@ def main(argv: list[str]) -> int:
             from diffusion_lab.runs.find import runs_folders
 
             found = runs_folders(Path(options.folder))
+            if len(found) > 1 and argv:
+                raise ValueError(
+                    f"FOLDER must be given with {argv[0]}, because there are {len(found)} folders of runs in runs; use "
+                    f"one of {', '.join(str(place.folder) for place in found)}"
+                )
             if len(found) > 1:
                 print("\n".join(_overview(found)))
                 return 0
@@ -45,7 +52,9 @@ def main(argv: list[str]) -> int:
         if options.watch:
             from diffusion_lab.cli.report_watch import watch
 
-            return watch(options.folder, options.every, partial(_written, options, page), partial(_print, page))
+            return watch(
+                options.folder, options.every or EVERY, partial(_written, options, page), partial(_print, page)
+            )
         report, written = _written(options, page, read_runs(options.folder))
     except (ValueError, FileNotFoundError) as error:
         return refuse(error)
@@ -77,8 +86,14 @@ def _check(options: argparse.Namespace) -> None:
     check_question(options)
     if options.top is not None and options.top < 1:
         raise ValueError(f"top={options.top} must be at least 1; use e.g. --top 12")
-    if not 1 <= options.every <= 86400:
+    if options.top is not None and options.only:
+        raise ValueError(f"top={options.top} must be left out with --only, which names the rows")
+    if options.every is not None and not options.watch:
+        raise ValueError(f"every={options.every:g} must be left out without --watch")
+    if options.every is not None and not 1 <= options.every <= 86400:
         raise ValueError(f"every={options.every:g} must be 1 to 86400 seconds; use e.g. --every 10")
+    if options.figures and Path(options.figures).is_file():
+        raise ValueError(f"figures={options.figures} must be a folder, and is a file; use another")
     if options.watch and options.wandb:
         raise ValueError("watch with --wandb must not log each table; leave --wandb out, and log the last one")
 
@@ -190,8 +205,7 @@ def _parser() -> argparse.ArgumentParser:
         "--every",
         metavar="SECONDS",
         type=float,
-        default=10.0,
-        help="seconds between checks of --watch; default: 10",
+        help=f"seconds between checks of --watch; default: {EVERY:g}",
     )
     parser.add_argument(
         "--wandb", action="store_true", help="also log the table and its verdicts to W&B, as a run in the runs' group"

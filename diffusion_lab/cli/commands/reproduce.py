@@ -33,6 +33,7 @@ def main(argv: list[str]) -> int:
     options, words = _parser().parse_known_args(argv)
     try:
         check_options(argv, _parser())
+        _check_listed(options, argv)
         if options.list or not options.table:
             return _list(options.config_dir)
         own = [options.config_dir] if options.config_dir else []
@@ -46,6 +47,16 @@ def main(argv: list[str]) -> int:
     except KeyboardInterrupt:
         print("stopped by signal 2; the same command goes on", file=sys.stderr)
         return 128 + 2
+
+
+def _check_listed(options: argparse.Namespace, argv: Sequence[str]) -> None:
+    """Raise ConfigError for a table that is named beside --list, and for what needs one without it."""
+    if options.list and options.table:
+        raise ConfigError(f"{options.table} must be left out with --list, which names every table")
+    about = ("--seeds", "--only", "--out", "--dry-run")
+    given = next((word for word in argv if word.partition("=")[0] in about), None)
+    if given and not options.table:
+        raise ConfigError(f"PAPER/TABLE must be given with {given}; diffusion-lab reproduce --list names every table")
 
 
 def _parser() -> argparse.ArgumentParser:
