@@ -136,11 +136,11 @@ def afterwards() -> str:
     own = means()
     parts = [math.log(a / b) for a, b in zip(own[names[2]], own[names[1]], strict=True)]
     kinds = [
-        (f"`{SLOTS}` / `uniform`, mean over batches", whole.mean),
-        ("the same, per doubling of the batch", whole.slope),
-        ("the same, of the steps", whole.control),
-        ("the same, excess", whole.excess),
-        (f"{names[2]} over {names[1]}, means over batches", mean_interval(parts, LEVEL)),
+        *(
+            (f"`{SLOTS}` / `uniform`, {of}", found)
+            for of, found in zip(("mean", "per doubling of the batch", "of the steps", "excess"), whole, strict=True)
+        ),
+        (f"{names[2]} over {names[1]}, means", mean_interval(parts, LEVEL)),
         *(
             (f"{name}, excess without the control's {min(steps)} steps", ratio(row, base, batches, later).excess)
             for name, (_, row, base) in RATIOS.items()

@@ -19,7 +19,7 @@ WRITTEN_FOR = {
     "mixing": "worse open open worse worse open open worse open worse worse worse worse open worse",
     "schedules": "open open worse open better better open",
     "learned": "better worse better open worse open open better better open open worse open open better open "
-    "worse worse",
+    "worse worse equal equal better better worse",
     "momentum": "equal equal equal open better open open open open open open worse",
     "precision": "equal equal",
     "newer": "better better open open better open open worse better worse better better worse",
