@@ -55,7 +55,7 @@ def _check_listed(options: argparse.Namespace, argv: Sequence[str]) -> None:
         raise ConfigError(f"{options.table} must be left out with --list, which names every table")
     about = ("--seeds", "--only", "--out", "--dry-run")
     given = next((word for word in argv if word.partition("=")[0] in about), None)
-    if given and not options.table:
+    if given and not (options.table or options.list):
         raise ConfigError(f"PAPER/TABLE must be given with {given}; diffusion-lab reproduce --list names every table")
 
 
