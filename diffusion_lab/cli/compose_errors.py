@@ -54,8 +54,6 @@ def explain(error: BaseException, command: str, arguments: list[str]) -> str:
         return _no_option(command, arguments)
     if isinstance(error, OverrideParseException):
         return _unreadable(str(error.override), text)
-    if match := re.match(r"Additional config directory '([^']+)' not found", text):
-        return f"--config-dir={match[1]} must be a folder with your own yaml files; make it or leave the option out"
     if match := re.match(r"Could not override '([^']+)'", text):
         inner = getattr(error.__cause__, "full_key", None)  # of a mapping that is given, dataset.source={a: 1}
         key = inner if isinstance(inner, str) and inner.startswith(f"{match[1]}.") else match[1]
@@ -66,6 +64,9 @@ def explain(error: BaseException, command: str, arguments: list[str]) -> str:
         return f"{match[1]} must be one value; for a sweep add -m before it, for a list write key=[a,b]"
     if match := re.match(r"Could not append to config. An item is already at '([^']+)'", text):
         return f"+{match[1]}: there is such a setting already; leave the + out"
+    match = re.fullmatch(r"Error merging override (~\S+)", text)
+    if match and "HydraConfig was not set" in str(error.__cause__):
+        return f"{match[1]} must not be deleted, because it follows the run's own folder; leave it out"
     return _other(error)
 
 

@@ -62,6 +62,17 @@ TRAIN = [
     (["trainer.precision=8"], "trainer.precision=8 must be 32-true, as precision is", "set precision"),
     (["dataset.batch_size=8"], "dataset.batch_size=8 must be 64, as batch_size is", "set batch_size"),
     (["callbacks.checkpoint.directory=x"], "callbacks.checkpoint.directory=x must be the run's own", "paths.root"),
+    (["callbacks.heartbeat.directory=x"], "callbacks.heartbeat.directory=x must be the run's own", "paths.root"),
+    (["logger.jsonl.directory=x"], "logger.jsonl.directory=x must be the run's own folder", "paths.root"),
+    (["logger=tensorboard", "logger.tensorboard.directory=x"], "logger.tensorboard.directory=x must be", "paths.root"),
+    (["trainer.default_root_dir=x"], "trainer.default_root_dir=x must be the run's own folder", "paths.root"),
+    (["~trainer.default_root_dir"], "~trainer.default_root_dir must not be deleted", "leave it out"),
+    (["paths.run_dir=x"], "paths.run_dir=x must be left out", "hydra.run.dir"),
+    (["-m", "seed=0,1", "paths.run_dir=x"], "paths.run_dir=x must be left out", "hydra.run.dir"),
+    # what the run passes itself
+    (["+trainer.logger=false"], "trainer.logger must be left out", "logger=..."),
+    (["+trainer.callbacks=[]"], "trainer.callbacks must be left out", "+callbacks.NAME"),
+    (["+trainer.plugins=[]"], "trainer.plugins must be left out", "precision=..."),
     (["~optimizer.lr"], "~optimizer.lr must not be deleted", "own default 0.001; write optimizer.lr=0.001"),
     (["~network.base_channels"], "~network.base_channels must not be deleted", "own default 128"),
     # told once, with the right advice

@@ -47,7 +47,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of each kind, trained."""
     folder = tmp_path_factory.mktemp("runs")
     for name, words in KINDS.items():
-        run(["train", f"paths.run_dir={folder / name}", *words, *SHORT], folder / f"{name}.log")
+        run(["train", f"hydra.run.dir={folder / name}", *words, *SHORT], folder / f"{name}.log")
     return folder
 
 
@@ -130,7 +130,7 @@ def test_a_file_of_tensors_is_the_network_to_the_bit(
     exported(made, "dit", form, tmp_path / "out")
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == files  # and the same again
     (weights,) = (path for path in (tmp_path / "out").iterdir() if path.name.startswith("model."))
-    more = ["train", *KINDS["dit"], *SHORT, f"init_from={weights}", "max_steps=1", f"paths.run_dir={tmp_path / 'run'}"]
+    more = ["train", *KINDS["dit"], *SHORT, f"init_from={weights}", "max_steps=1", f"hydra.run.dir={tmp_path / 'run'}"]
     run(more, tmp_path / "train.log")
 
 
@@ -146,7 +146,7 @@ def test_the_card_says_what_the_run_says(made: Path, tmp_path: Path) -> None:
         "| weights | `average 0.9` |",
         "| `fd128_digits` |",
         "samples 128, solver ddim-2-eta0, ema_decay 0.9",
-        "diffusion-lab train paths.run_dir=",
+        "diffusion-lab train hydra.run.dir=",
     ):
         assert line in card, line
 

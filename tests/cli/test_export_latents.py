@@ -68,7 +68,7 @@ def test_each_format_has_what_decodes(
 ) -> None:
     made = tmp_path / "run"
     out = made / "export" / form  # the name of the format, not of a class
-    run(["train", *TRAIN, f"dataset.source.root={latents}", f"paths.run_dir={made}"], tmp_path / "train.log")
+    run(["train", *TRAIN, f"dataset.source.root={latents}", f"hydra.run.dir={made}"], tmp_path / "train.log")
     run(["export", f"run={made}", f"format={form}"], tmp_path / "export.log")
     card = (out / "README.md").read_text()
     use, pixels = re.findall(r"```python\n(.*?)```", card, re.S)

@@ -30,6 +30,8 @@ CASES = {
         ["cifar-10-python.tar.gz", "download=true"],
     ),
     "13 classes without labels": (["+network.num_classes=10"], "network.num_classes=10", ["dataset.conditional=true"]),
+    "13 channels of the network": (["+network.in_channels=7"], "network.in_channels=7", ["must be left out", "as 1"]),
+    "13 size of the network": (["+network.image_size=9"], "network.image_size=9", ["must be left out", "as 8"]),
     "13 guidance without labels": (["solver=guided"], "solver=guided", ["label_dropout=0.1"]),
     "13 labels withheld that are not given": (
         ["dataset.label_dropout=0.1"],

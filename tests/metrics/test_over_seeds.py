@@ -55,7 +55,7 @@ def test_evaluate_measures_the_latents_of_each_seed(tmp_path: Path) -> None:
     short = """max_steps=5 batch_size=16 snapshot_every=0 threads=1 metrics=none solver=ddim solver.steps=2
         dataset.val_images=32 trainer.accelerator=cpu network.base_channels=8""".split()
     run = tmp_path / "runs" / "one"
-    in_process(["train", f"paths.run_dir={run}", *short], tmp_path / "train.log").succeed()
+    in_process(["train", f"hydra.run.dir={run}", *short], tmp_path / "train.log").succeed()
     measure = ["evaluate", f"run={run}", "metrics.names=[fid]", "metrics.num_samples=130", "device=cpu"]
     for k, words in enumerate((["metrics.seed=3"], ["metrics.seed=9", "seeds=[3,0]"], [], ["seeds=[1,0]"])):
         in_process([*measure, *words], tmp_path / f"evaluate{k}.log").succeed()

@@ -100,7 +100,7 @@ def run_of(workplace: Path) -> Callable[[str], str]:
             return str(next(workplace.glob(UNIFORM)).relative_to(workplace))
         if page not in made:
             made[page] = f"runs/for-{page}"
-            run(workplace, ["train", *RUNS[page], f"paths.run_dir={made[page]}"])
+            run(workplace, ["train", *RUNS[page], f"hydra.run.dir={made[page]}"])
         return made[page]
 
     return find

@@ -10,7 +10,7 @@ import torch
 from omegaconf import DictConfig
 
 from diffusion_lab.annealing import Constant
-from diffusion_lab.cli.build_model import build_network
+from diffusion_lab.cli.build_model import build_network, network_arguments
 from diffusion_lab.cli.checks.compatibility import (
     accumulation_faults,
     clip_fault,
@@ -28,6 +28,7 @@ from diffusion_lab.cli.checks.compatibility import (
 )
 from diffusion_lab.cli.checks.machine import check_disk
 from diffusion_lab.cli.checks.method import MethodCheck
+from diffusion_lab.cli.checks.setting import as_text
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, nearest
 from diffusion_lab.cli.load import open_runs, trusted
 from diffusion_lab.cli.metric_files import misnamed
@@ -180,14 +181,13 @@ class _PartsCheck(MethodCheck):
 
     def _check_network(self) -> None:
         """Build the network of this run on the meta device."""
-        data = self.objects["dataset"]
         self.objects["network"] = meta_network(self.parts.without("network"))
-        given, labels = self.cfg.network.get("num_classes"), data.conditions.num_labels
-        if given not in (None, labels):
-            self.say(
-                f"network.num_classes={given} must be left out, because the data set defines it as "
-                f"{'null' if labels is None else labels}; set dataset.conditional=true for labels"
-            )
+        for name, defined in ({"num_classes": None} | network_arguments(self.parts)).items():
+            if self.cfg.network.get(name) not in (None, defined):
+                self.say(
+                    f"network.{name}={self.cfg.network[name]} must be left out, because the run defines it as "
+                    f"{as_text(defined)}{'; set dataset.conditional=true for labels' if defined is None else ''}"
+                )
         self.say(*self.objects["model"].faults(self.objects["network"], self.parts))
         self.say(*layer_faults(self.objects["network"], self._losses))
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from diffusion_lab.cli.checks.setting import Setting, as_text, faults_of
 from diffusion_lab.cli.conf_folder import conf_dir, yaml_file
+from diffusion_lab.cli.config import hydra_of
 from diffusion_lab.cli.cost.devices import GPUS
 from diffusion_lab.cli.errors import ConfigError, nearest
 from diffusion_lab.cli.options.defaults import defaults
@@ -29,11 +30,16 @@ REPEATED = {
     "trainer.gradient_clip_val": "gradient_clip",
     "dataset.batch_size": "batch_size",
     "dataset.accumulate": "accumulate",
-    "callbacks.generation.directory": "paths.run_dir",
-    "callbacks.progress.directory": "paths.run_dir",
-    "callbacks.checkpoint.directory": "paths.run_dir",
+    "trainer.default_root_dir": "paths.run_dir",
 }
+FOLDER = "paths.run_dir"  # of `directory` of every callback and logger of this package
 BELOW = {"callbacks.checkpoint.directory": f"/{CHECKPOINTS}"}  # where a continued run reads them
+# Arguments of Lightning's trainer that a run passes, with what chooses them instead.
+PASSED = {
+    "callbacks": "add callbacks with +callbacks.NAME._target_=...",
+    "logger": "choose loggers with logger=...",
+    "plugins": "those of precision and of SLURM follow from precision=... and from srun",
+}
 # Lightning's other ways to end a run before its last step, with the values that turn them off.
 ENDS = {"max_epochs": (-1, None), "max_time": (None,), "limit_train_batches": (None, 1.0), "fast_dev_run": (False,)}
 ENDS |= {"overfit_batches": (0.0,)}
@@ -110,13 +116,13 @@ def check_settings(cfg: DictConfig) -> list[ConfigError]:
                 errors.append(f"{group}.{key}: there is no setting {group}.{key}{hint}")
     if cfg.get("max_steps") == 0 and cfg.get("init_from") is None:
         errors.append("max_steps=0 must be an integer >= 1; use 2000")
-    errors += [*_contradictions(cfg), *_early_ends(cfg)]
+    errors += [*_contradictions(cfg), *_early_ends(cfg), *_passed_by_the_run(cfg)]
     return [*map(ConfigError, errors), *faults_of(cfg, SETTINGS)]
 
 
 def _contradictions(cfg: DictConfig) -> Iterator[str]:
     """Keys of parts that repeat a setting of the run must have its value, or the run would differ from its record."""
-    for key, setting in REPEATED.items():
+    for key, setting in (REPEATED | dict.fromkeys(_folders(cfg), FOLDER)).items():
         parent, _, name = key.rpartition(".")
         try:
             node, wanted = OmegaConf.select(cfg, parent), OmegaConf.select(cfg, setting)
@@ -126,10 +132,34 @@ def _contradictions(cfg: DictConfig) -> Iterator[str]:
         wanted = f"{wanted}{BELOW[key]}" if key in BELOW else wanted
         if isinstance(node, DictConfig) and name not in node:
             yield f"~{key} must not be deleted, because {setting}={as_text(wanted)} reaches the run there; leave it out"
+        elif setting == FOLDER and not isinstance(value, str):  # a class of what it refers to, which others report
+            continue
         elif isinstance(node, DictConfig) and value != wanted:
-            own = "the run's own folder" if setting == "paths.run_dir" else f"{as_text(wanted)}, as {setting} is"
-            cure = "set paths.root for another place" if setting == "paths.run_dir" else f"set {setting}"
+            own = "the run's own folder" if setting == FOLDER else f"{as_text(wanted)}, as {setting} is"
+            cure = "set paths.root for another place" if setting == FOLDER else f"set {setting}"
             yield f"{key}={as_text(value)} must be {own}; leave it out, and {cure}"
+
+
+def _folders(cfg: DictConfig) -> Iterator[str]:
+    """Keys with which a callback or a logger would write into another folder than the one that all commands read."""
+    for family in ("callbacks", "logger"):
+        node = OmegaConf.to_container(cfg[family]) if isinstance(cfg.get(family), DictConfig) else {}
+        for name, part in cast(dict[str, Any], node).items():
+            own = isinstance(part, dict) and str(part.get("_target_")).startswith("diffusion_lab.")
+            if own and "directory" in part:
+                yield f"{family}.{name}.directory"
+
+
+def _passed_by_the_run(cfg: DictConfig) -> Iterator[str]:
+    trainer = cfg.get("trainer")
+    for name, cure in PASSED.items():
+        if isinstance(trainer, DictConfig) and name in trainer:
+            yield f"trainer.{name} must be left out, because the run passes its own; {cure}"
+    hydra = hydra_of(cfg)
+    typed = OmegaConf.select(hydra, "overrides.task") if hydra is not None else None
+    for word in typed or ():
+        if word.lstrip("+").startswith(f"{FOLDER}="):
+            yield f"{word} must be left out, because {FOLDER} is Hydra's folder of the run; use hydra.run.dir=..."
 
 
 def _early_ends(cfg: DictConfig) -> Iterator[str]:

@@ -92,12 +92,13 @@ def described(group: str, name: str, folders: Sequence[Path], modules: Sequence[
     user's own modules."""
     option = files.read_option(group, name, folders)
     definition, owner = find(option.builds, modules), _owner(group, folders)
+    known = {key.name for key in option.keys if key.default.startswith("${")}
     needed = tuple(
         f"{key}.{name}"
         for key, target in option.inside.items()
         if (part := find(target, modules))
         for name, kind in path_arguments(target, tuple(modules)).items()
-        if kind == "read" and not part.arguments().get(name, "known")
+        if kind == "read" and not part.arguments().get(name, "known") and f"{key}.{name}" not in known
     )
     return Described(
         option,
