@@ -30,7 +30,8 @@ PLACED = ("show", "verify", "report", "compare", "dashboard")  # and those that 
 
 def check_words(words: Sequence[str]) -> None:
     """Refuse a command line with an empty word, folder or option, as after an unset variable of a shell: a path would
-    be the working folder, and an option at the end would take another word for its value."""
+    be the working folder, and an option at the end would take another word for its value; and any other than one
+    --config-dir that is there, as Hydra would take the last of several."""
     if words and words[-1] in VALUED:
         raise ConfigError(f"{words[-1]} must have a value, and is the last word; give it one, or leave it out")
     for before, word in zip(["", *words], words, strict=False):
@@ -38,6 +39,13 @@ def check_words(words: Sequence[str]) -> None:
             raise ConfigError(f"{before} '' must not be empty; use . for the working folder".lstrip())
         if EMPTY.fullmatch(re.sub("[+'\"]", "", word)):
             raise ConfigError(f"{word} must have a value, and is empty; use . for the working folder, or leave it out")
+    folders = config_dirs(list(words))
+    if len(folders) > 1:
+        raise ConfigError(f"--config-dir must be given once, and is {' and '.join(folders)}; put the files into one")
+    for folder in folders:
+        if not Path(folder).is_dir():
+            cure = "must be a folder with your own yaml files; make it or leave the option out"
+            raise ConfigError(f"--config-dir={folder} {cure}")
 
 
 def check_options(words: Sequence[str], *parsers: ArgumentParser) -> None:

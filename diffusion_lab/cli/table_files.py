@@ -15,13 +15,9 @@ TABLES, SCALES = "table", "table_scale"
 
 
 def conf_folders(config_dir: str | None) -> list[Path]:
-    """Folders with yaml files, the project's first; ConfigError if there is no such folder."""
+    """Folders with yaml files, the project's first."""
     from diffusion_lab.cli.config import conf_dir
 
-    if config_dir and not Path(config_dir).is_dir():
-        raise ConfigError(
-            f"--config-dir={config_dir} must be a folder with your own yaml files; make it or leave it out"
-        )
     return [conf_dir(), *([Path(config_dir)] if config_dir else [])]
 
 

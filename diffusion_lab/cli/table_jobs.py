@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from diffusion_lab.cli.config import choices_of, config_hash, plain_value, register_resolvers, run_name
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.hydra_version import initialized
+from diffusion_lab.cli.output_folders import PLACES
 from diffusion_lab.runs.identity import leaves
 from diffusion_lab.tables.table import Table, TableColumn, TableModel, TableRow
 from diffusion_lab.tables.table_scale import TableScale, scaled_cells, scaled_decay, scaled_length, scaled_period
@@ -241,7 +242,11 @@ def composing(config_dirs: Sequence[str] = (), known: dict[tuple[str, ...], Dict
 
 
 # What the command's own words decide: setting -> what to use instead.
+PLACED = "paths.root, below which plan, runs and pages are"
 DECIDED = {"seed": "--seeds", "max_steps": "another scale", "snapshot_every": "another scale"}
+DECIDED |= dict.fromkeys([key for key in PLACES if key not in ("resume", "paths.root")], PLACED)
+DECIDED |= {"paths.run_dir": PLACED, "resume": "the same command, which goes on"}
+DECIDED |= dict.fromkeys(["hydra/sweeper", "hydra.sweeper.file"], "--only and --seeds")
 
 
 def check_further(table: Table, further: Sequence[str]) -> None:

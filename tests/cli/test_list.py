@@ -113,7 +113,7 @@ def test_a_users_own_part_is_read_and_not_imported(tmp_path: Path, capsys: pytes
     assert "p_t = 1/w in a window (Doe 2021)." in text and "Doe 2021" in text.partition("source")[2]
     assert "w in (0, 1]." in text and "of the window" not in text and "start=3" in text
     assert main(["list", "--config-dir", str(tmp_path / "none")]) == 2
-    assert "must be a folder with yaml files" in capsys.readouterr().err
+    assert "must be a folder with your own yaml files" in capsys.readouterr().err
 
 
 def test_parts_inside_a_file_have_keys_and_texts_and_a_file_that_extends_it_changes_them() -> None:

@@ -61,6 +61,8 @@ FAULTS = [
     (["train", "seed=1,2"], "seed=1,2 must be one value; for a sweep add -m"),
     (["train", "optimizer=[1"], r"optimizer=\[1: .*key=value"),
     (["train", "--config-dir", "nowhere"], "--config-dir=.*nowhere must be a folder"),
+    (["show", "-cd", "tests", "-cd", "docs"], "--config-dir must be given once, and is tests and docs"),
+    (["plan", "--config-dir=tests", "--config-dir", "docs"], "--config-dir must be given once"),
     (["train", "resume=nowhere"], "resume=nowhere must be the folder of a run"),
     (["train", "max_steps=0"], "max_steps=0 must be an integer >= 1; use 2000"),
 ]

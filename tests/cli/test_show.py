@@ -159,3 +159,12 @@ def test_what_is_shown_is_what_a_run_logs(tmp_path, capsys):
     (row,) = [row for row in logged if "sampler/p" in row]
     assert np.allclose(row["sampler/p"], shown[:, 2], rtol=1e-5)
     assert np.allclose(row["sampler/objective"], shown[:, 4], rtol=1e-5)
+
+
+def test_a_sweep_of_which_one_method_is_shown_says_so(capsys):
+    """`experiment=demo` has four samplers; two of them on the command line are a choice."""
+    main(["show", "experiment=demo", "schedule.num_timesteps=20"])
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.endswith("show experiment=demo schedule.num_timesteps=20 sampler=uniform,logit_normal,mode,clts")
+    main(["show", "experiment=demo", "schedule.num_timesteps=20", "sampler=uniform,mode"])
+    assert "sweeps more" not in capsys.readouterr().out

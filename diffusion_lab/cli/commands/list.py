@@ -82,9 +82,6 @@ class _Places(NamedTuple):
 
 
 def _answer(words: Sequence[str], config_dirs: list[str], width: int) -> list[str]:
-    for folder in config_dirs:
-        if not Path(folder).is_dir():
-            raise ConfigError(f"--config-dir={folder} must be a folder with yaml files, and there is none; use another")
     places = _Places(config_dirs, [conf_dir(), *map(Path, config_dirs)], own_folders(config_dirs), width)
     if not words:
         return _overview(places)

@@ -81,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _reproduce(options: argparse.Namespace, words: list[str], argv: list[str], own: list[str]) -> int:
-    from diffusion_lab.cli.table_jobs import Jobs
+    from diffusion_lab.cli.table_jobs import Jobs, check_further
 
     folders = conf_folders(options.config_dir)
     given = _settings(words)
@@ -92,9 +92,10 @@ def _reproduce(options: argparse.Namespace, words: list[str], argv: list[str], o
     measure_of(table)  # its faults are said before the runs
     scale = load_scale(given.pop("scale", "smoke"), folders)
     seeds = seeds_of(options.seeds) or list(scale.seeds)
-    hydra = [f"{key}={value}" for key, value in given.items() if key.startswith("hydra")]
+    hydra = [f"{key}={value}" for key, value in given.items() if key.lstrip("+~").startswith("hydra")]
+    check_further(table, hydra)
     root = Path(given.pop("paths.root", "runs")) / "reproduce" / scale.name
-    further = [f"{key}={value}" for key, value in given.items() if not key.startswith("hydra")]
+    further = [f"{key}={value}" for key, value in given.items() if not key.lstrip("+~").startswith("hydra")]
     rows = [row for row in table.rows if scale.name not in row.absent]
     chosen = _chosen(rows, options.only)
     jobs = Jobs(table, scale, further, own)

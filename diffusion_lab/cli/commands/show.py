@@ -16,6 +16,8 @@ from diffusion_lab.cli.config import given_config_dirs
 from diffusion_lab.cli.errors import ConfigError, at
 from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.cli.imports import importing
+from diffusion_lab.cli.sweep_jobs import split_values
+from diffusion_lab.runs.shell_commands import command
 
 if TYPE_CHECKING:
     from diffusion_lab.reports.timestep_numbers import TimestepNumbers
@@ -85,13 +87,33 @@ def _combinations(settings: list[str]) -> list[tuple[list[str], list[str]]]:
     return [([word for word, _ in row], [name for _, name in row if name]) for row in products]
 
 
+def _not_shown(methods: list[tuple[str, DictConfig]], settings: list[str], config_dirs: list[str]) -> str:
+    """A line on what an experiment sweeps and these words do not, with the words for it; empty if nothing."""
+    swept: dict[str, list[str]] = {}
+    for _, cfg in methods:
+        sweeper = cfg.hydra.sweeper
+        for block in (sweeper.get("params") or {}, *(sweeper.get("products") or ())):
+            for key, values in block.items():
+                swept.setdefault(str(key), []).extend(split_values(str(values)))
+    typed = {word.partition("=")[0] for word in settings}
+    words = [
+        f"{key}={','.join(dict.fromkeys(values))}"
+        for key, values in swept.items()
+        if key not in typed and key.rpartition(".")[2] != "seed" and len(set(values)) > 1
+    ]
+    if not words:
+        return ""
+    own = [f"--config-dir={folder}" for folder in config_dirs]
+    return f"The experiment sweeps more than is shown here: {command('show', *own, *settings, *words)}"
+
+
 def _short(key: str, value: str) -> str:
     """An option by its name, a number with the name of its argument."""
     return f"{key.rpartition('.')[2]}={value}" if "." in key else value
 
 
-def _found(options: argparse.Namespace) -> list[TimestepNumbers]:
-    """The runs that are named, then the methods; without words, the default method."""
+def _found(options: argparse.Namespace) -> tuple[list[TimestepNumbers], str]:
+    """The runs that are named, then the methods; without words, the default method. And what is not shown."""
     from diffusion_lab.cli.targets import Trust
 
     runs = [word for word in options.settings if is_place(word)]
@@ -108,7 +130,7 @@ def _found(options: argparse.Namespace) -> list[TimestepNumbers]:
         found += numbers_of_run(Path(folder), options.loss, Trust.read(options.config_dir, allow), suffix)
     for name, cfg in methods:
         found.append(numbers_before_training(name, cfg, options.step, options.loss, options.config_dir))
-    return found
+    return found, _not_shown(methods, settings, options.config_dir)
 
 
 def is_place(word: str) -> bool:
@@ -120,11 +142,13 @@ def _answer(options: argparse.Namespace) -> None:
     if options.step < 0:
         raise ConfigError(f"--step={options.step} must be an integer >= 0; use 0 for the start of training")
     with given_config_dirs(options.config_dir):
-        found = _found(options)
+        found, more = _found(options)
     adapted = len(found) == 2 and found[1].name == "step 0"
     if options.write and len(found) > 1 and not adapted:  # of a run, the trained p
         raise ConfigError(f"--write={options.write} must have one method, and there are {len(found)}; leave one")
     _print(found, options.loss)
+    if more:
+        print(more)
     if options.write:
         from diffusion_lab.distribution_file import write_distribution
 
