@@ -22,6 +22,7 @@ from diffusion_lab.runs.shell_commands import command, setting
 from diffusion_lab.runs.signature import is_own
 
 EMPTY = re.compile(r"(--[\w-]+|-cd|resume|init_from|pilot)=")
+FOLDERS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "paths.root")  # of a run that starts
 VALUED = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--package", "-p", "--cfg", "-c")
 
 KEYED = ("evaluate", "sample", "analyze", "export")  # commands that take a run folder as run=DIR
@@ -144,8 +145,12 @@ def resume_arguments(arguments: list[str]) -> list[str]:
     given = [word for word in arguments if not _resumes(word)]
     if any(word in ("-m", "--multirun") for word in given):
         raise ConfigError(f"resume={folder} must not be combined with -m; run the sweep's own command again")
-    if typed := next((word for word in given if word.lstrip("+").startswith("init_from=")), None):
-        raise ConfigError(f"{typed} must be left out with resume={folder}, which goes on from its own checkpoint")
+    for word in given:
+        key = word.partition("=")[0].lstrip("+")
+        if key == "init_from":
+            raise ConfigError(f"{word} must be left out with resume={folder}, which goes on from its own checkpoint")
+        if key in FOLDERS:
+            raise ConfigError(f"{word} must be left out with resume={folder}, which goes on there; move the folder")
     check_run_folder("resume", folder)
     kept = resume_overrides(folder, record.get("overrides"), given, is_own(record))
     kept += words_for_latents(record["config"], [*kept, *given])

@@ -111,6 +111,8 @@ class WandbLogger(RunLogger):
                 mode = {"dryrun": "offline"}.get(os.environ.get("WANDB_MODE", ""), os.environ.get("WANDB_MODE", "auto"))
             if mode == "disabled":
                 self._off = True
+                if self.mode == "auto":
+                    log.info("W&B: disabled by the variable WANDB_MODE, so nothing is logged there")
                 return None
             keyless = mode in ("auto", "online") and not wandb.login(prompt=False, verify=False)
         except Exception as error:

@@ -52,7 +52,7 @@ class Pool:
             where this process has threads.
         n_jobs: slots.
         threads: threads of a single process; each slot gets an equal share, at least 1.
-        gpus: ids to divide among the slots, or None.
+        gpus: names of those to divide among the slots, or None.
         timeout_s, fail_fast: see the launcher.
     """
 
@@ -62,7 +62,7 @@ class Pool:
         context: HydraContext | None,
         n_jobs: int,
         threads: int,
-        gpus: list[int] | None,
+        gpus: list[str] | None,
         timeout_s: float | None,
         fail_fast: bool,
     ) -> None:
@@ -114,7 +114,7 @@ class Pool:
         environment = {key: value for key, value in os.environ.items() if key not in RANK_VARIABLES}
         environment |= {"OMP_NUM_THREADS": str(self.threads), JOBS: str(self.n_jobs)}
         if self.gpus is not None:
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(gpu) for gpu in self.gpus[slot :: self.n_jobs])
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus[slot :: self.n_jobs])
         before = result_stamp(job.folder)
         if self.context is None or needs_command(job):
             child = start_command(job, getattr(self.task, "arguments", []), environment)

@@ -56,7 +56,8 @@ class DiffusionLabLauncher(Launcher):
             trainer.devices=2.
         timeout_s: seconds after which a job is asked to stop, then killed; None: no limit.
         fail_fast: start no further job after the first failure.
-        gpus: GPU ids to divide among the jobs; None lets each job choose a GPU.
+        gpus: GPUs to divide among the jobs, by their numbers as PyTorch counts them: among those that
+            CUDA_VISIBLE_DEVICES names, where a scheduler or a shell has set it. None lets each job choose a GPU.
 
     Raises:
         ConfigError: an argument is out of its range.
@@ -79,7 +80,7 @@ class DiffusionLabLauncher(Launcher):
                 f"use hydra.launcher.n_jobs={max(1, len(gpus))}"
             )
         self.n_jobs, self.timeout_s, self.fail_fast = n_jobs, timeout_s, fail_fast
-        self.gpus = None if gpus is None else list(gpus)
+        self.gpus = None if gpus is None else _named(list(gpus))
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self.context, self.task, self.config = hydra_context, task_function, config
@@ -235,3 +236,18 @@ class _Return(JobReturn):
     @return_value.setter
     def return_value(self, value: object) -> None:
         self._return_value = value
+
+
+def _named(gpus: list[int]) -> list[str]:
+    """The GPUs of these numbers as CUDA_VISIBLE_DEVICES names them.
+
+    Raises:
+        ConfigError: one is no number of a visible GPU, or is named twice.
+    """
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = None if shown is None else [name.strip() for name in shown.split(",") if name.strip()]
+    for gpu in gpus:
+        if type(gpu) is not int or gpu < 0 or gpus.count(gpu) > 1 or (names is not None and gpu >= len(names)):
+            below = "" if names is None else f" below {len(names)}, as CUDA_VISIBLE_DEVICES={shown} has that many"
+            raise ConfigError(f"hydra.launcher.gpus={gpus} must be different integers >= 0{below}; e.g. use [0]")
+    return [str(gpu) if names is None else names[gpu] for gpu in gpus]

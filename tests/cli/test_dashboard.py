@@ -202,3 +202,23 @@ def test_a_paper_is_selected_by_tag_and_its_sweeps_are_the_jobs_of_its_tables(tm
         fixed = [word for word in content["command"][4:] if "args_no_hyphens" not in word]
         listed += [frozenset([*fixed, *combination]) for combination in itertools.product(*axes)]
     assert len(listed) == len(set(listed)) and set(listed) == jobs
+
+
+def test_words_are_checked_before_tables_are_composed(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("diffusion_lab.cli.dashboard_source.source_of", lambda *_: pytest.fail("it composed"))
+    (tmp_path / "file").touch()
+    for words, said in (
+        (["--project", "a/b"], "project='a/b' must be a name"),
+        (["--entity", "a/b"], "entity='a/b' must be a name"),
+        (["--seeds", "x"], "seeds=x must be different integers"),
+        (["--out", str(tmp_path / "file" / "x")], "must be a folder that can be written to"),
+    ):
+        assert main(["adaptive_beta", *words]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_a_variable_that_keeps_it_offline_is_named(sweep, capsys, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    assert main([str(sweep)]) == 0
+    said = "WANDB_MODE=disabled, so nothing was uploaded; to upload it: WANDB_MODE=online diffusion-lab dashboard"
+    assert said in capsys.readouterr().out

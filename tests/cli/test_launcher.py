@@ -18,6 +18,7 @@ from omegaconf import OmegaConf, open_dict
 
 from diffusion_lab.cli.checks.machine import optimizer_states
 from diffusion_lab.cli.config import compose_train, conf_dir, register_resolvers
+from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.runs.names import LOG
 from diffusion_lab.runs.shell_commands import setting
@@ -26,6 +27,7 @@ from hydra_plugins.diffusion_lab_launcher import _child
 from hydra_plugins.diffusion_lab_launcher._child import command, needs_command, starts_processes
 from hydra_plugins.diffusion_lab_launcher._jobs import Job
 from hydra_plugins.diffusion_lab_launcher._pool import pause
+from hydra_plugins.diffusion_lab_launcher.launcher import DiffusionLabLauncher
 from tests.cli import sweep_app
 from tests.harness import Child
 
@@ -88,7 +90,19 @@ def test_goes_on_after_failures_names_them_and_runs_only_what_is_missing(sweep, 
     assert {result(path)["status"] for path in found.values()} == {"done"}
 
 
-def test_a_job_is_a_run_of_its_own(sweep, tmp_path: Path) -> None:
+def test_gpus_are_counted_among_the_visible_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job of a scheduler that was given GPUs 2 and 5 must not take those of others."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, GPU-5af")
+    assert DiffusionLabLauncher(n_jobs=2, gpus=[1, 0]).gpus == ["GPU-5af", "2"]
+    for wrong in ([0, 2], [0, 0], [-1, 0], ["0", "1"]):
+        with pytest.raises(ConfigError, match=r"gpus=.* must be different integers >= 0 below 2"):
+            DiffusionLabLauncher(n_jobs=2, gpus=wrong)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert DiffusionLabLauncher(gpus=[7]).gpus == ["7"]
+
+
+def test_a_job_is_a_run_of_its_own(sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     os.environ["LOCAL_RANK"] = "0"
     try:
         child = sweep("seed=0,1", "hydra.launcher.n_jobs=2", "hydra.launcher.gpus=[3,5,7]")

@@ -27,17 +27,21 @@ def main(argv: list[str]) -> int:
     """Write the files and upload the workspace; returns 0, 1 if W&B refused it, or 2 if there is nothing to show."""
     options = parsed(_parser(), argv)
     from diffusion_lab.cli.dashboard_source import source_of
-    from diffusion_lab.cli.output_folders import check_places
+    from diffusion_lab.cli.output_folders import check_places, writable
     from diffusion_lab.dashboards import Workspace, check_installed, sections, write_specification
     from diffusion_lab.runs.wandb_names import check_project
 
     try:
         check_installed()
+        seeds = seeds_of(options.seeds)
+        for key in ("project", "entity"):  # before the jobs of tables are composed
+            if typed := getattr(options, key):
+                check_project(key, typed)
+        if options.out:
+            writable("out", Path(options.out))
         with waiting("collecting the runs and what they log"):
-            source = source_of(options.target, options.words, seeds_of(options.seeds))
+            source = source_of(options.target, options.words, seeds)
         project = check_project("project", options.project or source.project)
-        if options.entity:
-            check_project("entity", options.entity)
         workspace = Workspace(source.name, project, source.selection, sections(source.logged))
         out = Path(options.out) if options.out else source.out
         if not options.out and Path(options.target).is_dir():
@@ -115,7 +119,10 @@ def _upload(workspace: Workspace, options: argparse.Namespace, command: str) -> 
     """Make the workspace in W&B, if there is a key and a network; never asks for anything."""
     import wandb
 
-    if options.offline or os.environ.get("WANDB_MODE") in ("offline", "dryrun", "disabled"):
+    if options.offline:
+        return 0
+    if (mode := os.environ.get("WANDB_MODE")) in ("offline", "dryrun", "disabled"):
+        print(f"WANDB_MODE={mode}, so nothing was uploaded; to upload it: WANDB_MODE=online {command}")
         return 0
     wandb.setup(wandb.Settings(silent=True))
     if not wandb.login(prompt=False, verify=False):
