@@ -28,6 +28,7 @@ from diffusion_lab.plotting import line_style, panel_title, panels
 from diffusion_lab.tables.text import ratio_words
 from diffusion_lab.verdicts import Verdict, judge
 from experiments.objective.split import OBJECTIVES, SPLITS, Split
+from experiments.study_cells import UNDECIDED, outcome, right_or_wrong
 
 FOLDER = Path(__file__).resolve().parent / "objective"
 METRIC = "fd2k_digits"
@@ -133,16 +134,12 @@ def verdicts(batch: int) -> list[list[Verdict | None]]:
 
 def summary() -> str:
     """The table of slopes and shares."""
-    lines = [
-        "| images of a batch | seeds | between objectives | interval | noise | slope | interval | without `inverted` |"
-    ]
-    lines.append("| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+    lines = ["| images of a batch | seeds | between objectives | noise | slope | interval | without `inverted` |"]
+    lines.append("| ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     for batch in BATCHES:
         part, found, without = shares(values(batch)), slope(batch), slope(batch, "inverted")
-        ends = (part.interval.low, part.interval.high)
-        between = "" if None in ends else f"[{', '.join(f'{100 * min(max(end or 0, 0), 1):.0f}' for end in ends)}]"
         lines.append(
-            f"| {batch} | {found.n} | {100 * part.objectives:.0f} % | {between} | {100 * part.noise:.0f} % | "
+            f"| {batch} | {found.n} | {_percent(part.interval)} | {100 * part.noise:.0f} % | "
             f"{found.mean:+.3f} | {_ends(found)} | {without.mean:+.3f} {_ends(without)} |"
         )
     one = fall()
@@ -151,7 +148,7 @@ def summary() -> str:
 
 def ratios(batch: str) -> str:
     """The table of a batch size: the distance with all in the weights, and the ratios of the other divisions to it."""
-    lines = [f"| objective | w | {' | '.join(f'{one}, ratio |' for one in SPLITS[1:])}"]
+    lines = [f"| objective | w | {' | '.join(f'{one}, ratio | interval' for one in SPLITS[1:])} |"]
     lines.append("| --- | ---: |" + " ---: | ---: |" * len(SPLITS[1:]))
     for name, own, found in zip(OBJECTIVES, values(int(batch)), verdicts(int(batch)), strict=True):
         cells = [f"{math.exp(own[0].mean()):.3g}"]
@@ -160,6 +157,81 @@ def ratios(batch: str) -> str:
             cells += [marked.format(words) for words in (("", "") if one is None else ratio_words(one))]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def of_objectives(batch: int) -> tuple[int, list[Verdict | None]]:
+    """The objective with the lowest geometric mean of its four divisions, `p` of v being its `w`, and the others
+    against it, paired by seed and decided together."""
+    own = values(batch)
+    means = np.where(np.isnan(own), own[:, :1], own).mean(1)
+    lowest = int(means.mean(1).argmin())
+    order = [lowest, *(k for k in range(len(OBJECTIVES)) if k != lowest)]
+    judged = judge([dict(enumerate(np.exp(means[k]))) for k in order], "ratio", rising=False)
+    return lowest, [judged[order.index(k)] for k in range(len(OBJECTIVES))]
+
+
+def objectives() -> str:
+    """The table of the objectives' ratios to the lowest one at each batch size."""
+    found = [of_objectives(batch) for batch in BATCHES]
+    lines = [f"| objective | {' | '.join(f'batches of {batch} | interval' for batch in BATCHES)} |"]
+    lines.append("| --- |" + " ---: | ---: |" * len(BATCHES))
+    for k, name in enumerate(OBJECTIVES):
+        cells = []
+        for lowest, judged in found:
+            one = judged[k]
+            marked = "**{}**" if one is not None and one.decided else "{}"
+            cells += ["lowest", ""] if k == lowest or one is None else [marked.format(w) for w in ratio_words(one)]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def predictions() -> str:
+    """What each prediction is about, and its outcome."""
+    first, last = BATCHES[0], BATCHES[-1]
+    one, two = (shares(values(batch)).interval for batch in (first, last))
+    several = [outcome(one, 0.5, math.inf), outcome(two, 0.8, math.inf)]
+    lowest = [of_objectives(batch) for batch in BATCHES]
+    names = [OBJECTIVES[k] for k, _ in lowest]
+    sure = [all(other.decided for k, other in enumerate(own) if k != best and other) for best, own in lowest]
+    same = UNDECIDED if not all(sure) else right_or_wrong(len(set(names)) == 1)
+    inverted = [_counts(batch, "inverted", "worse") for batch in (first, last)]
+    enough = right_or_wrong(inverted[0][0] >= 3 and not inverted[1][0])
+    open_still = inverted[0][0] < 3 <= sum(inverted[0]) and not inverted[1][0]
+    better, _ = _counts(BATCHES[1], "optimal", "better")
+    lines = [
+        ("1", f"slope at {first}", _interval(slope(first)), "above 0", outcome(slope(first), 0, math.inf)),
+        ("2", f"fall of the slope from {first} to {last}", _interval(fall()), "above 0", outcome(fall(), 0, math.inf)),
+        (
+            "3",
+            f"share between objectives at {first}, at {last}",
+            f"{_percent(one)}, {_percent(two)}",
+            "above 50 %, above 80 %",
+            several[0] if several[0] == several[1] else "**wrong**" if "**wrong**" in several else UNDECIDED,
+        ),
+        (
+            "4",
+            f"objectives of which `inverted` is worse than `w` at {first}, at {last}",
+            f"{inverted[0][0]}, {inverted[1][0]}",
+            "at least 3, none",
+            UNDECIDED if open_still else enough,
+        ),
+        (
+            "5",
+            "objectives of which `optimal` is better than `w` at 64",
+            f"{better}",
+            "none",
+            right_or_wrong(not better),
+        ),
+        ("6", "lowest objective, by batch size", ", ".join(names), "one", same),
+    ]
+    head = ["| no. | what | value | predicted | outcome |", "| ---: | --- | ---: | --- | --- |"]
+    return "\n".join([*head, *(f"| {' | '.join(line)} |" for line in lines)])
+
+
+def _counts(batch: int, split: str, word: str) -> tuple[int, int]:
+    """Objectives of which a division has this verdict against all in the weights, and those where it is open."""
+    words = [own[SPLITS.index(split)] for own in verdicts(batch)]
+    return sum(one.word == word for one in words if one), sum(one.word == UNDECIDED for one in words if one)
 
 
 def figure() -> Figure:
@@ -187,5 +259,15 @@ def _ends(found: Interval) -> str:
     return "" if found.low is None or found.high is None else f"[{found.low:+.3f}, {found.high:+.3f}]"
 
 
-PARTS = {"summary": summary, "ratios": ratios}
+def _interval(found: Interval) -> str:
+    return f"{found.mean:+.3f} {_ends(found)}".strip()
+
+
+def _percent(found: Interval) -> str:
+    """A share with its interval, whose ends are cut at 0 and 100 %."""
+    ends = [f"{100 * min(max(end, 0), 1):.0f}" for end in (found.low, found.high) if end is not None]
+    return f"{100 * found.mean:.0f} %" + (f" [{', '.join(ends)}]" if ends else "")
+
+
+PARTS = {"predictions": predictions, "summary": summary, "objectives": objectives, "ratios": ratios}
 FIGURES = {"objective/digits.svg": ("objective/digits_16.per_seed.csv", figure)}

@@ -24,7 +24,7 @@ from diffusion_lab.plotting import line_style, log_axis, panels
 from diffusion_lab.tables.text import ratio_text
 from diffusion_lab.verdicts import judge_alone
 from experiments.study_along import files_of, learning_rates
-from experiments.study_cells import rows, word
+from experiments.study_cells import outcome, rows, word
 
 FOLDER = Path(__file__).resolve().parent / "small_batches"
 METRIC, BATCH, AT = "fd2k_digits", 64, 400  # metric, batch of the control, and its steps in the main part
@@ -119,7 +119,8 @@ def predictions() -> str:
     lines = ["| no. | ratio | value | predicted | outcome |", "| ---: | --- | ---: | --- | --- |"]
     for number, what, own, low, high in kinds:
         said = f"{low:g} to {high:g}" if 0 < low < high < math.inf else f"above {low:g}" if low else f"below {high:g}"
-        lines.append(f"| {number} | {what} | {_words(own)} | {said} | {outcome(own, low, high)} |")
+        ends = (math.log(end) if end else -math.inf for end in (low, high))
+        lines.append(f"| {number} | {what} | {_words(own)} | {said} | {outcome(own, *ends)} |")
     best = {batch: min(own, key=own.__getitem__) for batch, own in learning_rates(FOLDER / "lr", METRIC).items()}
     times = best[min(best)] / best[max(best)]
     said = "at most 0.25 | of three seeds: " + ("so" if times <= 0.25 else "not so")
@@ -149,17 +150,6 @@ def afterwards() -> str:
     ]
     lines = [f"| {what} | {_words(found)} |" for what, found in kinds]
     return "\n".join(["| what | value |", "| --- | ---: |", *lines])
-
-
-def outcome(found: Interval, low: float, high: float) -> str:
-    """Of the prediction that a ratio lies between two numbers: right if its interval does, wrong if all of it is on the
-    other side of one of them."""
-    if found.low is None or found.high is None:
-        return "not decided"
-    first, last = math.exp(found.low), math.exp(found.high)
-    if low < first and last < high:
-        return "**right**"
-    return "**wrong**" if last < low or high < first else "not decided"
 
 
 def figure() -> Figure:

@@ -9,13 +9,14 @@ from functools import cache
 from pathlib import Path
 from statistics import fmean, geometric_mean
 
-from diffusion_lab.intervals import mean_interval
+from diffusion_lab.intervals import Interval, mean_interval
 from diffusion_lab.reports.comparison.cells import decimals, number, with_interval
 from diffusion_lab.reports.comparison.metrics import VAL_LOSS
 from diffusion_lab.tables.text import ratio_words
 from diffusion_lab.verdicts import MARGIN, Verdict, judge, seeds_needed
 
 _OVER = " / "
+UNDECIDED = "not decided"
 
 
 def seeds(path: Path, label: str, metric: str, estimand: str = "training") -> dict[int, float]:
@@ -98,3 +99,18 @@ def needed(found: Verdict) -> str:
         return ""
     n = seeds_needed(found.deviation, abs(math.log(found.size)), found.rows)
     return "over 999" if n is None else f"{n}"
+
+
+def outcome(found: Interval, low: float, high: float) -> str:
+    """Of the prediction that a value lies between two numbers: right if its interval does, wrong if all of it is on the
+    other side of one of them."""
+    if found.low is None or found.high is None:
+        return UNDECIDED
+    if low < found.low and found.high < high:
+        return right_or_wrong(True)
+    return right_or_wrong(False) if found.high < low or high < found.low else UNDECIDED
+
+
+def right_or_wrong(right: bool) -> str:
+    """The outcome of a prediction that is decided."""
+    return "**right**" if right else "**wrong**"

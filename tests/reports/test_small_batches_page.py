@@ -11,8 +11,9 @@ import pytest
 from diffusion_lab.intervals import Interval
 from diffusion_lab.verdicts import judge_alone
 from experiments import small_batches_page
-from experiments.small_batches_page import METRIC, RATIOS, SLOTS, UNMIXED, outcome, ratio, tables
+from experiments.small_batches_page import METRIC, RATIOS, SLOTS, UNMIXED, ratio, tables
 from experiments.study_along import rates
+from experiments.study_cells import outcome
 
 
 def write(path: Path, values: dict[str, float]) -> None:
@@ -71,13 +72,13 @@ def test_a_prediction_is_decided_where_its_interval_lies_on_one_side(
     ends: tuple[float | None, float | None], said: str
 ) -> None:
     low, high = (None if end is None else math.log(end) for end in ends)
-    assert outcome(Interval(-0.1, None, low, high, 3), 0.0, 1.0) == said
+    assert outcome(Interval(-0.1, None, low, high, 3), -math.inf, 0.0) == said
 
 
 def test_what_lies_in_a_band_is_right_and_what_overlaps_its_edge_is_not_decided() -> None:
     within, over, out = ((0.95, 1.05), (0.95, 1.2), (1.15, 1.2))
     found = [Interval(0.0, None, math.log(low), math.log(high), 3) for low, high in (within, over, out)]
-    assert [outcome(one, 0.9, 1.1) for one in found] == ["**right**", "not decided", "**wrong**"]
+    assert [outcome(one, math.log(0.9), math.log(1.1)) for one in found] == ["**right**", "not decided", "**wrong**"]
 
 
 def test_the_predictions_are_those_of_the_page(folder: Path) -> None:
