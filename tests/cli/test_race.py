@@ -108,6 +108,7 @@ def test_its_own_words_are_settings_of_the_sweeper(word: str, as_train_has_it: s
     [
         ("margin=1.1,1.2", "margin=1.1,1.2 must be one value, as the race is one; use e.g. margin=1.1"),
         ("hours=1,2", "hours=1,2 must be one value"),
+        ("budget=6h", "budget=6h: there is no setting budget; use hours=6"),
         ("question.seeds=5", "question.seeds=5 must be left out, because a race sets it"),
         ("question.stopping=rase", "question.stopping=rase must be left out"),
         ("question.alpha=0.1", "question.alpha=0.1 must be left out, because a race sets it; use seed=0..9 and alpha="),

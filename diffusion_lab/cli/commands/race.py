@@ -47,6 +47,8 @@ def _fault(words: list[str]) -> str | None:
             return f"{word} must be one value, as the race is one; use e.g. {key}={value.partition(',')[0]}"
         if key in ("question.seeds", "question.stopping", "question.alpha"):
             return f"{word} must be left out, because a race sets it; use seed=0..9 and alpha=0.05"
+        if key == "budget":
+            return f"{word}: there is no setting budget; use hours=6, of training over all jobs"
         if sign and key not in OWN and (meant := difflib.get_close_matches(key, OWN, n=1, cutoff=0.75)):
             return (
                 f"{key}: there is no setting {key} (did you mean '{meant[0]}'?); `diffusion-lab race --help` lists them"
