@@ -6,7 +6,8 @@ from functools import cache
 from pathlib import Path
 
 from diffusion_lab.tables.text import ratio_words
-from diffusion_lab.verdicts import Verdict
+from diffusion_lab.verdicts import Verdict, judge_alone
+from experiments import small_batches_page
 from experiments.crossed import ALONE, cross, gains
 from experiments.crossed_page import OWN_PREDICTIONS, decided, first, table, values, weighting_sentence
 from experiments.study_cells import verdicts, word
@@ -23,6 +24,7 @@ STUDIES = {"digits": "fd1k_digits", "fashion_mnist": "fd512_fashion_mnist"}
 BASELINE = "ddpm"
 STUDY = "../../../experiments/schedule_by_sampler/README.md"
 COMPARISON = "../../../experiments/methods/README.md"
+SMALL_BATCHES = "../../../experiments/small_batches/README.md"
 NEWER_METHODS = "../../../experiments/newer/README.md"
 MEAN, PREDICTIONS = "the mean", {"own": OWN_PREDICTIONS}
 LATENTS = "Latents common to all seeds: the intervals leave out their effect."
@@ -32,7 +34,7 @@ def measured(group: str, name: str) -> str:
     """Markdown; "" for an option that no study has."""
     found = [_newer(group, name)]
     if group == "sampler":
-        found.insert(0, _sampler(name))
+        found = [_sampler(name), *found, _small_batches(name)]
     if group == "weighting" and name == "min_snr":
         found.insert(0, f"On digits, {weighting_sentence(first(values('digits')))}. [The study]({STUDY}).")
     if group == "method":
@@ -64,6 +66,26 @@ def gains_of_the_study() -> dict[str, dict[tuple[str, str], Verdict]]:
     y, names = cross(first(values("digits")))
     each = {PREDICTIONS.get(own, own): gains(y[:, [k]], names) for k, own in enumerate(names[1])}
     return each | {MEAN: gains(y, names)}
+
+
+def _small_batches(name: str) -> str:
+    judged = judge_alone([*small_batches_page.means().values()], "ratio")
+    lines = []
+    for (_, row, base), found in zip(small_batches_page.RATIOS.values(), judged, strict=True):
+        if found is not None and row.split(" ")[0] == name:
+            marked = "**{}**" if found.decided else "{}"
+            lines.append(
+                f"`{row}` / `{base}` "
+                + marked.format(f"{' '.join(ratio_words(found))}, {word(found)}")
+                + f", n = {found.n}"
+            )
+    if not lines:
+        return ""
+    return (
+        "Fréchet distance on digits with the linear schedule and eps, as a ratio in the mean over batches of 4 to 128 "
+        f"images: {'; '.join(lines)}. Below 1 is better; the study's five ratios are decided together. "
+        f"[Small batches]({SMALL_BATCHES})."
+    )
 
 
 def _method(name: str) -> str:
