@@ -20,11 +20,13 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import NullLocator
 from omegaconf import OmegaConf
 
 from diffusion_lab.diffusion import cosine
 from diffusion_lab.intervals import Interval, mean_interval
-from diffusion_lab.plotting import line_style, panel_title, panels
+from diffusion_lab.plotting import line_style, log_axis, panel_title, panels
 from diffusion_lab.tables.text import ratio_words
 from diffusion_lab.verdicts import Verdict, judge
 from experiments.objective.split import OBJECTIVES, SPLITS, Split
@@ -36,6 +38,8 @@ BATCHES = (16, 64, 256)
 SAME = ("v", "p")  # is ("v", "w")
 LEVEL = 1 - 0.05 / len(BATCHES)  # Bonferroni: one slope for each batch size
 TIMESTEPS = 1000
+MARKERS = {"w": "o", "p": "s", "optimal": "v", "inverted": "^"}
+TICKS = (0.7, 0.8, 0.9, 1, 1.2, 1.4)
 
 
 class Shares(NamedTuple):
@@ -235,23 +239,33 @@ def _counts(batch: int, split: str, word: str) -> tuple[int, int]:
 
 
 def figure() -> Figure:
-    """Ratios of the distance to that of all in the weights, over those of the second moment: a panel for each batch."""
-    drawn, axes = panels(len(BATCHES), 1, 3.2)
+    """Distance over second moment, each to the geometric mean of its objective's divisions: a panel for each batch,
+    with 95 % intervals over seeds, and the slope."""
+    drawn, axes = panels(len(BATCHES), 1, 3.6, sharey=True)
+    x = second_moments() - np.nanmean(second_moments(), 1, keepdims=True)
+    ends = np.array([np.nanmin(x), np.nanmax(x)])
     for axis, batch in zip(axes, BATCHES, strict=True):
-        y, x, found = values(batch).mean(2), second_moments(), slope(batch)
-        for index, name in enumerate(OBJECTIVES):
-            color = line_style(index).color
-            axis.plot(np.exp(x[index, 1:]), np.exp(y[index, 1:] - y[index, 0]), "o", color=color, label=name)
-        ends = np.array([np.nanmin(x), np.nanmax(x)])
-        axis.plot(np.exp(ends), np.exp(found.mean * ends), color="black", linewidth=1)
-        axis.axhline(1, color="gray", linewidth=0.8)
+        y = values(batch) - np.nanmean(values(batch), 1, keepdims=True)
+        for i, k in np.argwhere(~np.isnan(x)):
+            own, split = mean_interval(y[i, k].tolist()), SPLITS[k]
+            if own.low is not None and own.high is not None:
+                where, color = math.exp(x[i, k]), line_style(i).color
+                axis.vlines(where, math.exp(own.low), math.exp(own.high), color=color, linewidth=1)
+                axis.plot(where, math.exp(own.mean), MARKERS[split], color=color, markersize=5)
+        axis.plot(np.exp(ends), np.exp(slope(batch).mean * ends), color="black", linewidth=1)
         axis.set_xscale("log")
-        axis.set_yscale("log")
-        axis.set_xlabel("second moment, ratio")
+        axis.xaxis.set_minor_locator(NullLocator())
+        axis.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
+        axis.set_xlabel("second moment")
         panel_title(axis, f"batches of {batch}", "black", len(BATCHES))
-    axes[0].set_ylabel("Fréchet distance, ratio")
-    handles, labels = axes[0].get_legend_handles_labels()
-    drawn.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    for axis in axes:
+        log_axis(axis)
+    axes[0].set_ylabel("Fréchet distance")
+    handles = [
+        *(Line2D([], [], color=line_style(i).color, linewidth=3, label=name) for i, name in enumerate(OBJECTIVES)),
+        *(Line2D([], [], color="black", marker=of, linestyle="", label=name) for name, of in MARKERS.items()),
+    ]
+    drawn.legend(handles=handles, loc="outside lower center", ncols=len(handles))
     return drawn
 
 
