@@ -234,19 +234,29 @@ def register_resolvers() -> None:
     add_resolver("sha256_of", sha256_of)
 
 
+def with_value(cfg: DictConfig, key: str, value: Any) -> DictConfig:
+    """A copy of a configuration in which a key has another value."""
+    changed = cfg.copy()
+    OmegaConf.set_readonly(changed, False)
+    OmegaConf.update(changed, key, value)
+    return changed
+
+
 def share(fraction: float, steps: int) -> int:
     """A fraction of a number of steps, at least 1: `${share:0.1,${max_steps}}`."""
     return max(1, round(fraction * steps))
 
 
-def compose_train(overrides: Sequence[str], run_dir: Path) -> DictConfig:
+def compose_train(overrides: Sequence[str], run_dir: Path, config_dirs: Sequence[str] = ()) -> DictConfig:
     """The configuration of `diffusion-lab train OVERRIDES`, with Hydra's node, for a run in `run_dir`: for programs
-    that train without the command line. It is not checked."""
+    that train without the command line. It is not checked. `config_dirs` have the user's own yaml files."""
     from hydra import compose
 
     register_resolvers()
+    places = ",".join(f"file://{Path(folder).resolve()}" for folder in config_dirs)
+    own = [f"hydra.searchpath=[{places}]"] if config_dirs else []
     with initialized():
-        cfg = compose("train", overrides=list(overrides), return_hydra_config=True)
+        cfg = compose("train", overrides=[*own, *overrides], return_hydra_config=True)
     with open_dict(cfg):
         cfg.paths = {"root": str(run_dir.parent), "run_dir": str(run_dir)}
     return cfg

@@ -5,7 +5,6 @@ Where the images are is not compared here: `same_data` compares what they are wi
 
 from __future__ import annotations
 
-import copy
 import glob
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,7 +13,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from diffusion_lab.cli.config import config_folders, config_hash, plain, run_name, without
+from diffusion_lab.cli.config import config_folders, config_hash, plain, run_name, with_value, without
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig
 from diffusion_lab.cli.path_arguments import path_arguments
 from diffusion_lab.cli.targets import own_folders
@@ -75,9 +74,7 @@ def run_with_common_latents(cfg: DictConfig, folder: Path) -> Path | None:
     name = run_name(cfg)  # which has nothing of the latents in it
     if all(path == folder for path in folder.parent.glob(f"{glob.escape(name)}-{'?' * 8}")):
         return None
-    former = copy.deepcopy(cfg)
-    OmegaConf.set_readonly(former, False)
-    OmegaConf.update(former, "metrics.seed", 0)
+    former = with_value(cfg, "metrics.seed", 0)
     path = folder.parent / f"{name}-{config_hash(former)[:8]}"
     return path if is_run(path) else None
 

@@ -7,23 +7,17 @@ in for them. At paper scale the two are one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from omegaconf import DictConfig, OmegaConf
 
-from diffusion_lab.cli.config import choices_of, config_hash, plain_value, register_resolvers, run_name
+from diffusion_lab.cli.config import choices_of, compose_train, config_hash, plain_value, run_name, with_value
 from diffusion_lab.cli.errors import ConfigError
-from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.cli.output_folders import PLACES
 from diffusion_lab.runs.identity import leaves
 from diffusion_lab.tables.table import Table, TableColumn, TableModel, TableRow
 from diffusion_lab.tables.table_scale import TableScale, scaled_cells, scaled_decay, scaled_length, scaled_period
-
-if TYPE_CHECKING:
-    from diffusion_lab.tables import Table
-
 
 # Lengths of a run's parts, in optimizer steps, wherever they are in its configuration.
 LENGTHS = ("total_steps", "target_steps", "warmup_steps", "update_every", "first")
@@ -84,23 +78,21 @@ class Jobs:
             starts: (row, column, seed) -> the run folder from which rows that start there go on; seeds without one are
                 left out.
         """
-        with composing(self.config_dirs, self._composed) as compose:
-            if any("." not in key_of(word) for word in self.further):
-                words = (
-                    self.paper_words(column, row, model)
-                    for row in self.table.rows
-                    for column in self.table.columns_of(row)
-                    for model in row.models
-                )
-                check_choices(self.table, self.further, [choices_of(compose(own)) for own in words])
-            for column in self.table.columns:
-                for row in (row for row in rows if column in self.table.columns_of(row)):
-                    for number, model in enumerate(row.models):
-                        yield from self._of_model(compose, column, row, number, model, seeds, starts)
+        if any("." not in key_of(word) for word in self.further):
+            words = (
+                self.paper_words(column, row, model)
+                for row in self.table.rows
+                for column in self.table.columns_of(row)
+                for model in row.models
+            )
+            check_choices(self.table, self.further, [choices_of(self._compose(own)) for own in words])
+        for column in self.table.columns:
+            for row in (row for row in rows if column in self.table.columns_of(row)):
+                for number, model in enumerate(row.models):
+                    yield from self._of_model(column, row, number, model, seeds, starts)
 
     def _of_model(
         self,
-        compose: Any,
         column: TableColumn,
         row: TableRow,
         number: int,
@@ -109,15 +101,15 @@ class Jobs:
         starts: dict[tuple[str, str, int], Path],
     ) -> Iterator[Job]:
         paper = self.paper_words(column, row, model)
-        words, steps, config = self._at_scale(compose, paper, column, model)
+        words, steps, config = self._at_scale(paper, column, model)
         for seed in seeds:
             own = f"seed={seed + model.seed}"
             if row.start and (row.start, column.name, seed) not in starts:
                 continue
             if row.start:
                 start = f"init_from={starts[row.start, column.name, seed]}:raw"
-                words, config = merged([*words, start]), compose([*merged([*words, start]), own])
-            cfg = _with_seed(config, seed + model.seed)
+                words, config = merged([*words, start]), self._compose([*merged([*words, start]), own])
+            cfg = config if config.seed == seed + model.seed else with_value(config, "seed", seed + model.seed)
             folder = f"{run_name(cfg)}-{config_hash(cfg)[:8]}"
             yield Job(row, column, number, seed, (*words, own), folder, tuple(steps), config)
 
@@ -127,16 +119,16 @@ class Jobs:
         return merged([experiment, *column.overrides, *model.overrides, *row.within.get(column.name, ())])
 
     def _at_scale(
-        self, compose: Any, paper: list[str], column: TableColumn, model: TableModel
+        self, paper: list[str], column: TableColumn, model: TableModel
     ) -> tuple[list[str], list[int], DictConfig]:
         """The words without seed, the steps of the cells, and the configuration."""
         if self.scale.steps is None:
             words = merged([*paper, *self.table.paper, *model.paper, *self.further])
-            config = compose(words)
+            config = self._compose(words)
             steps = [config.max_steps] if self.table.equal_steps else [min(at, config.max_steps) for at in column.at]
             return words, steps, config
-        published = compose(paper)
-        longest = published.max_steps if self.table.equal_steps else self.longest(compose)
+        published = self._compose(paper)
+        longest = published.max_steps if self.table.equal_steps else self.longest()
         steps = max(1, round(self.scale.steps / longest * published.max_steps))
         at = (
             tuple(step * published.max_steps // column.at[-1] for step in column.at)
@@ -146,10 +138,10 @@ class Jobs:
         every, cells = scaled_cells(at, steps, published.max_steps)
         words = merged([*paper, *self._stand_ins(published), *_lengths(published, steps, every)])
         words = merged([*words, *self.scale.overrides, *self.table.scaled, *model.scaled, *self.further])
-        words = merged([*words, *self._corrections(published, compose(words), steps)])
-        return words, cells, compose(words)
+        words = merged([*words, *self._corrections(published, self._compose(words), steps)])
+        return words, cells, self._compose(words)
 
-    def longest(self, compose: Any) -> int:
+    def longest(self) -> int:
         """Optimizer steps of the table's longest run as the paper has it."""
         if self._longest is None:
             presets: dict[tuple[str, str], list[str]] = {}
@@ -157,8 +149,15 @@ class Jobs:
                 for column in self.table.columns_of(row) if row.models else ():
                     words = self.paper_words(column, row, row.models[0])
                     presets.setdefault((words[0], column.name), words)
-            self._longest = max(int(compose(words).max_steps) for words in presets.values())
+            self._longest = max(int(self._compose(words).max_steps) for words in presets.values())
         return self._longest
+
+    def _compose(self, words: Sequence[str]) -> DictConfig:
+        """The configuration of `diffusion-lab train` with these words, which takes 0.2 s and is made once."""
+        key = tuple(words)
+        if key not in self._composed:
+            self._composed[key] = compose_train(key, Path("runs/composed"), self.config_dirs)
+        return self._composed[key]
 
     def _stand_ins(self, published: DictConfig) -> list[str]:
         """Data, network, learning rate and solver of the scale, for those of the paper."""
@@ -206,39 +205,6 @@ def merged(words: Sequence[str]) -> list[str]:
     for word in words:
         by_key[key_of(word)] = word
     return list(by_key.values())
-
-
-def _with_seed(cfg: DictConfig, seed: int) -> DictConfig:
-    """The same configuration with another seed."""
-    if cfg.seed == seed:
-        return cfg
-    changed = cfg.copy()
-    OmegaConf.set_readonly(changed, False)
-    OmegaConf.update(changed, "seed", seed)
-    return changed
-
-
-@contextmanager
-def composing(config_dirs: Sequence[str] = (), known: dict[tuple[str, ...], DictConfig] | None = None) -> Iterator[Any]:
-    """Yields a function from words to the configuration of `diffusion-lab train` with Hydra's node; what it composes,
-    in 0.2 s each, is kept in `known`."""
-    known = {} if known is None else known
-    from hydra import compose
-
-    register_resolvers()
-    search = [f"hydra.searchpath=[{','.join(f'file://{Path(folder).resolve()}' for folder in config_dirs)}]"]
-    with initialized():
-
-        def composed(words: Sequence[str]) -> DictConfig:
-            key = tuple(words)
-            if key not in known:
-                all_words = [*(search if config_dirs else []), *words]
-                cfg = compose("train", overrides=all_words, return_hydra_config=True)
-                OmegaConf.update(cfg, "paths", {"root": "runs", "run_dir": "runs/composed"}, force_add=True)
-                known[key] = cfg
-            return known[key]
-
-        yield composed
 
 
 # What the command's own words decide: setting -> what to use instead.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from functools import cache
 
 import pytest
@@ -25,8 +24,9 @@ SCALES = scale_names(FOLDERS)
 @pytest.fixture(scope="module", autouse=True)
 def composed_once() -> Iterator[None]:
     """What the paper has is composed once and not for every scale, which is a third of these tests' time."""
-    with table_jobs.composing() as compose, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table_jobs, "composing", lambda *_: nullcontext(compose))
+    composed = cache(table_jobs.compose_train)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table_jobs, "compose_train", lambda words, folder, own: composed(tuple(words), folder, own))
         yield
 
 
@@ -43,11 +43,10 @@ def published(name: str) -> dict[tuple[str, str, int], DictConfig]:
     """(row, column, model) -> the configuration as the paper has it."""
     table = load_table(name, FOLDERS)
     jobs, found = Jobs(table, load_scale("paper", FOLDERS)), {}
-    with table_jobs.composing() as compose:
-        for column in table.columns:
-            for row in (row for row in table.rows if column in table.columns_of(row)):
-                for number, model in enumerate(row.models):
-                    found[row.name, column.name, number] = compose(jobs.paper_words(column, row, model))
+    for column in table.columns:
+        for row in (row for row in table.rows if column in table.columns_of(row)):
+            for number, model in enumerate(row.models):
+                found[row.name, column.name, number] = jobs._compose(jobs.paper_words(column, row, model))
     return found
 
 

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from diffusion_lab.cli.checks.run_arguments import listed, parse_seeds
 from diffusion_lab.cli.conf_folder import conf_dir
+from diffusion_lab.cli.config import with_value
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
 from diffusion_lab.cli.metric_files import misnamed, with_metrics
 from diffusion_lab.cli.output_folders import check_places, writable
@@ -48,7 +49,8 @@ def run(cfg: DictConfig) -> float | None:
         raise ConfigError(f"weights={names} must name at least one average, each once; use weights=ema")
     if len(names) > 1 and seeds:
         raise ConfigError(f"weights={names} must be one average if seeds is a list; use weights={names[0]}")
-    models = [load_trained(_with(cfg, "weights", name)) for name in names]  # an error in the last comes before any work
+    # An error in the last comes before any work.
+    models = [load_trained(with_value(cfg, "weights", name)) for name in names]
     measured: dict[str, list[MetricResult]] = {}
     step = models[0].step
     before = read_lines(Path(cfg.run) / EVALUATIONS)
@@ -88,12 +90,6 @@ def other_protocols(before: Sequence[dict[str, Any]], results: Sequence[MetricRe
     return [f"the run's own {', '.join(names)}: {words}" for words, names in found.items() if words]
 
 
-def _with(cfg: DictConfig, key: str, value: Any) -> DictConfig:
-    one = cfg.copy()
-    OmegaConf.update(one, key, value)
-    return one
-
-
 def _measure(
     cfg: DictConfig, trained: TrainedModel, seed: Sequence[int] = (), again: bool = False
 ) -> list[MetricResult]:
@@ -104,7 +100,9 @@ def _measure(
     check_places("run", Path(cfg.run), [Path(cfg.run) / EVALUATIONS])
     writable("run", Path(cfg.run), files=[EVALUATIONS])
     number = seed[0] if seed else 0
-    complete = with_metrics(_with(cfg, "metrics.seed", number) if seed and cfg.metrics.get("seed") is not None else cfg)
+    complete = with_metrics(
+        with_value(cfg, "metrics.seed", number) if seed and cfg.metrics.get("seed") is not None else cfg
+    )
     evaluation = part(complete, "metrics")
     if faults := misnamed(complete, evaluation.metrics):
         raise InvalidConfig([ConfigError(fault) for fault in faults])

@@ -163,13 +163,13 @@ def _other(shape: tuple[int, ...], alike: bool) -> str:
 
 def _price(cfgs: list[DictConfig], costs: list[Cost]) -> Price:
     """The mean over the jobs; seconds of a sample are those of its network calls."""
+    from diffusion_lab.cli.config import with_value
     from diffusion_lab.cli.cost.cost import saving_seconds
     from diffusion_lab.cli.cost.counts import count_beside, measured_steps
     from diffusion_lab.cli.run_parts import part
 
     cfg, cost = cfgs[0], costs[0]
-    twice = cfg.copy()
-    OmegaConf.update(twice, "metrics.num_samples", 2 * cfg.metrics.num_samples)
+    twice = with_value(cfg, "metrics.num_samples", 2 * cfg.metrics.num_samples)
     # Of one seed, with one grid.
     once, doubled = (count_beside(one, part(one, "dataset")).calls for one in (cfg, twice))
     if doubled == once:

@@ -14,7 +14,6 @@ from omegaconf import DictConfig
 from diffusion_lab.cli.command_line import parsed
 from diffusion_lab.cli.config import given_config_dirs
 from diffusion_lab.cli.errors import ConfigError, at
-from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.cli.imports import importing
 from diffusion_lab.cli.sweep_jobs import split_values
 from diffusion_lab.runs.shell_commands import command
@@ -55,18 +54,13 @@ def _parser() -> argparse.ArgumentParser:
 
 def _methods(options: argparse.Namespace, settings: list[str]) -> list[tuple[str, DictConfig]]:
     """(name, configuration) of each combination of the values with commas."""
-    from hydra import compose
-
     from diffusion_lab.cli.compose_errors import explained
-    from diffusion_lab.cli.config import method_name, register_resolvers
+    from diffusion_lab.cli.config import compose_train, method_name
 
-    register_resolvers()
-    found = [f"file://{Path(folder).resolve()}" for folder in options.config_dir]
-    own = [f"hydra.searchpath=[{','.join(found)}]"] if found else []
     methods = []
-    with explained(settings), initialized():
+    with explained(settings):
         for words, varied in _combinations(settings):
-            cfg = compose("train", overrides=[*own, *words], return_hydra_config=True)
+            cfg = compose_train(words, Path("runs/show"), options.config_dir)
             methods.append((" ".join(varied) or method_name(cfg), cfg))
     return methods
 
