@@ -8,9 +8,10 @@ job once and no other.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+
+from diffusion_lab.runs.shell_commands import setting
 
 SWEEP_HEAD = "# Start it with: wandb sweep "  # how every file begins
 HEAD = f"""{SWEEP_HEAD}FILE
@@ -73,15 +74,8 @@ def sweep_file(
     if metric is not None:
         goal = {"lower": "minimize", "higher": "maximize"}[metric[1]]
         content["metric"] = {"name": f"metrics/{metric[0]}", "goal": goal}
-    logging = ["logger=wandb", f"logger.wandb.project={_quoted(project)}"]
+    logging = ["logger=wandb", setting("logger.wandb.project", project)]
     own = [word for folder in config_dirs for word in ("--config-dir", folder)]
     content["command"] = ["diffusion-lab", "train", *own, *logging, *words, "${args_no_hyphens}"]
     content["parameters"] = {key: {"values": values} for key, values in varied.items()}
     return HEAD + yaml.safe_dump(content, sort_keys=False, width=1000)
-
-
-def _quoted(value: str) -> str:
-    """A text as the value of an override."""
-    if re.fullmatch(r"[A-Za-z_][\w-]*", value):
-        return value
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

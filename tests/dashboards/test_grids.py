@@ -70,7 +70,21 @@ def test_wandb_fills_in_the_parameters_as_hydra_reads_them() -> None:
     assert [*entry, *filled][-2:] == ["sampler.base.std=0.5", "seed=1"]
 
 
-NAMES = ["a\nprogram: evil", "a # b", "it's", "'", "a: b", "${x}", "x\n- y", "\u2028", "a,b", "[a]"]
+NAMES = [
+    "a\nprogram: evil",
+    "a # b",
+    "it's",
+    "'",
+    "a: b",
+    "${x}",
+    "x\n- y",
+    "\u2028",
+    "a,b",
+    "[a]",
+    "null",
+    "1e5",
+    "true",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
