@@ -181,8 +181,7 @@ def as_latex(tables: Mapping[str, Comparison], legend: str) -> str:
 
 def as_html(page: TablePage, drawn: Mapping[str, Figure]) -> str:
     """The page for a browser; it loads nothing."""
-    here = Path(__file__).parent
-    templates = environment(here, here.parent / "reports")
+    templates = environment(Path(__file__).parent)
     return templates.get_template("page_of_table.html.j2").render(**_content(page, drawn))
 
 

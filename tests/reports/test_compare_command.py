@@ -70,6 +70,8 @@ def test_the_page_loads_nothing_and_has_curves_and_grids_of_both(compared: tuple
         assert f"<h2>{title}</h2>" in page
     assert page.count('alt="samples of uniform') == page.count('alt="samples of logit_normal') == 3
     assert line_style(1).color in page
+    # A figure keeps a width at which its text can be read, also on a phone.
+    assert page.count('<figure class="plot"><div class="scroll">') == page.count('<figure class="plot">') > 0
 
 
 @pytest.mark.usefixtures("without_figures")

@@ -14,7 +14,7 @@ from diffusion_lab.plotting import as_address, line_style, many
 from diffusion_lab.printable import printable
 from diffusion_lab.reports import figures
 from diffusion_lab.reports.comparison.along import Along, along, course_table
-from diffusion_lab.reports.comparison.cells import Comparison, as_text, decimals, with_interval
+from diffusion_lab.reports.comparison.cells import Cell, Comparison, as_text, decimals, with_interval
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.comparison.metrics import VAL_LOSS, interval, metric_names, protocols, values, with_arrow
 from diffusion_lab.reports.comparison.rows import Table, tabulate
@@ -219,14 +219,18 @@ def _part(folder: RunFolder, part: Part) -> dict[str, Any]:
     }
 
 
-def _all_metrics(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
+def _all_metrics(groups: Sequence[Group]) -> Comparison:
     """One line per metric, one column per group: mean and interval, and the step if it is not the last one. Of many
     groups, one line per group."""
     names = [name for name in metric_names(groups) if any(values(group, name) for group in groups)]
     table = [["metric", *(group.label for group in groups)], *(_metric_line(groups, name) for name in names)]
     if len(groups) > FEW and len(names) > 1:
         table = [list(column) for column in zip(*table, strict=True)]
-    return table[0], table[1:]
+    return _plain(table[0], table[1:])
+
+
+def _plain(titles: list[str], lines: list[list[str]]) -> Comparison:
+    return Comparison(titles, [[Cell(text) for text in line] for line in lines], "", [])
 
 
 def _metric_line(groups: Sequence[Group], name: str) -> list[str]:
@@ -239,12 +243,13 @@ def _metric_line(groups: Sequence[Group], name: str) -> list[str]:
     return [with_arrow(groups, name), *(a or b for a, b in zip(mixed, texts, strict=True))]
 
 
-def _differences(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
+def _differences(groups: Sequence[Group]) -> Comparison:
     """The configuration keys in which the groups differ."""
     keys = list(dict.fromkeys(key for group in groups for key in group.differences))
     if len(keys) == 1 and all(group.label == group.differences.get(keys[0]) for group in groups):
-        return ["method"], []  # the names contain all differences
-    return ["method", *keys], [[group.label, *(group.differences.get(k, "") for k in keys)] for group in groups]
+        return _plain(["method"], [])  # the names contain all differences
+    lines = [[group.label, *(group.differences.get(key, "") for key in keys)] for group in groups]
+    return _plain(["method", *keys], lines)
 
 
 def _settings(groups: Sequence[Group]) -> list[tuple[str, str]]:
