@@ -53,8 +53,7 @@ def perform(
         device: device of the computation.
         show: whether to show the progress.
     """
-    protocol = _protocol(trained, settings, seed)
-    result = computed(analysis, trained, folder, settings, seed, device, show)
+    result, protocol = computed(analysis, trained, folder, settings, seed, device, show)
     sentence = analysis.sentence(result)
     if not isinstance(sentence, str):
         raise WrongResult.of(analysis, "sentence", "one sentence, a str", sentence)
@@ -84,17 +83,18 @@ def computed(
     seed: int = 0,
     device: torch.device | str = "cpu",
     show: bool = False,
-) -> Result:
-    """The result in the folder if it is complete, else that of the analysis, which leaves its pieces there.
+) -> tuple[Result, dict[str, Any]]:
+    """The result in the folder if it is complete, else that of the analysis, which leaves its pieces there; and on what
+    it depends.
 
     Args: as of `perform`.
     """
     protocol = _protocol(trained, settings, seed)
     result = _complete(folder, protocol)
     if result is not None:
-        return result
+        return result, protocol
     work = Work(_pieces(folder, protocol), Streams(seed), device, show)
-    return _result(analysis, analysis.run(trained, work))
+    return _result(analysis, analysis.run(trained, work)), protocol
 
 
 def _protocol(trained: Sequence[TrainedDiffusion], settings: Mapping[str, Any], seed: int) -> dict[str, Any]:

@@ -60,7 +60,8 @@ def deciding(cfg: DictConfig) -> tuple[Metric, str] | None:
     from diffusion_lab.cli.run_parts import part
 
     evaluation, data = part(with_metrics(cfg), "metrics"), part(cfg, "dataset")
-    metric = next(iter(_able(evaluation, data, cfg.question.metric)), None)
+    named, measured = cfg.question.metric, evaluation.measured(data)
+    metric = next((one for one in measured if one.name == named or (not named and one.better != "neither")), None)
     if metric is None:
         return None
     with suppress(FileNotFoundError):
@@ -68,29 +69,16 @@ def deciding(cfg: DictConfig) -> tuple[Metric, str] | None:
     return metric, ""
 
 
-def _able(evaluation: Evaluation, data: ImageDataModule, wanted: str | None) -> list[Metric]:
-    """Measured metrics of the wanted name, or of any if none is wanted, that have a direction."""
-    measured = evaluation.measured(data)
-    return [one for one in measured if one.name == wanted or (wanted is None and one.better != "neither")]
-
-
 def _metric(cfgs: Sequence[DictConfig]) -> str | None:
     """The name of the values that decide, by default of the first metric that a run measures and that has a direction,
     as `report` takes it; None if it is not the same for all data sets of the sweep, or nothing is measured."""
-    from diffusion_lab.cli.metric_files import with_metrics
-    from diffusion_lab.cli.run_parts import part
-
     wanted, found = cfgs[0].question.metric, dict[str, str | None]()
     if wanted is not None and "/" in wanted:
         return wanted
     for cfg in cfgs:
         key = OmegaConf.to_yaml(OmegaConf.create({"metrics": cfg.metrics, "dataset": cfg.dataset}))
-        if key not in found and not cfg.metrics.num_samples:
-            found[key] = None
         if key not in found:
-            evaluation, data = part(with_metrics(cfg), "metrics"), part(cfg, "dataset")
-            found[key] = None
-            with suppress(FileNotFoundError):  # the number of test images, in a dry run without the data
-                found[key] = next((evaluation.result_name(one, data) for one in _able(evaluation, data, wanted)), None)
+            named = deciding(cfg) if cfg.metrics.num_samples else None
+            found[key] = named[1] or None if named else None
     different = set(found.values())
     return different.pop() if len(different) == 1 else None

@@ -92,7 +92,7 @@ def _files(analysis: Analysis, models: Sequence[TrainedDiffusion], folder: Path)
 
 def _numbers(analysis: Analysis, models: Sequence[TrainedDiffusion], folder: Path) -> Bytes:
     """What data.npz and facts.json are made of."""
-    result = computed(analysis, models, folder, {})
+    result, _ = computed(analysis, models, folder, {})
     facts = json.dumps([result.facts, analysis.sentence(result)], sort_keys=True)
     return {DATA: pack(result.data), FACTS: facts.encode()}
 
