@@ -28,9 +28,9 @@ from diffusion_lab.diffusion import cosine
 from diffusion_lab.intervals import Interval, mean_interval
 from diffusion_lab.plotting import line_style, log_axis, panel_title, panels
 from diffusion_lab.tables.text import ratio_words
-from diffusion_lab.verdicts import Verdict, judge
+from diffusion_lab.verdicts import Verdict, judge, judge_alone
 from experiments.objective.split import OBJECTIVES, SPLITS, Split
-from experiments.study_cells import UNDECIDED, outcome, right_or_wrong
+from experiments.study_cells import UNDECIDED, outcome, right_or_wrong, word
 
 FOLDER = Path(__file__).resolve().parent / "objective"
 METRIC = "fd2k_digits"
@@ -189,6 +189,29 @@ def objectives() -> str:
     return "\n".join(lines)
 
 
+def means() -> dict[str, list[float]]:
+    """What was looked at afterwards -> its ratio of each seed: drawn or weighted, in the mean of the four objectives
+    that have both, and one objective to another, in the mean of their divisions."""
+    found = {}
+    for batch in BATCHES:
+        own = values(batch)
+        whole = dict(zip(OBJECTIVES, np.where(np.isnan(own), own[:, :1], own).mean(1), strict=True))
+        drawn = np.nanmean(own[:, SPLITS.index("p")] - own[:, SPLITS.index("w")], 0)
+        found[f"batches of {batch}: in the draws / in the weights"] = np.exp(drawn).tolist()
+        found[f"batches of {batch}: objective of min_snr / of v"] = np.exp(whole["min_snr"] - whole["v"]).tolist()
+    return found
+
+
+def afterwards() -> str:
+    """The table of these, decided together."""
+    lines = ["| ratio | seeds | value | verdict |", "| --- | ---: | ---: | --- |"]
+    found = means()
+    for name, one in zip(found, judge_alone([*found.values()], "ratio"), strict=True):
+        if one is not None:
+            lines.append(f"| {name} | {one.n} | {' '.join(ratio_words(one))} | {word(one)} |")
+    return "\n".join(lines)
+
+
 def predictions() -> str:
     """What each prediction is about, and its outcome."""
     first, last = BATCHES[0], BATCHES[-1]
@@ -283,5 +306,11 @@ def _percent(found: Interval) -> str:
     return f"{100 * found.mean:.0f} %" + (f" [{', '.join(ends)}]" if ends else "")
 
 
-PARTS = {"predictions": predictions, "summary": summary, "objectives": objectives, "ratios": ratios}
+PARTS = {
+    "afterwards": afterwards,
+    "predictions": predictions,
+    "summary": summary,
+    "objectives": objectives,
+    "ratios": ratios,
+}
 FIGURES = {"objective/digits.svg": ("objective/digits_16.per_seed.csv", figure)}
