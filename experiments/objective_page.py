@@ -6,7 +6,7 @@ s, at one batch size; M[o, d] the second moment of a row's gradient, which o and
 
     slope     of y on ln M within objectives, by least squares for each seed; Student's interval of the seeds' mean
     shares    of the sum of squares of the 19 cells' means over seeds: between objectives (4 degrees of freedom), and
-              between the divisions of one objective (14), each less the variance of a cell's mean for each degree
+              between the divisions of one objective (14), each less what the seeds' deviations add to it
 """
 
 from __future__ import annotations
@@ -51,9 +51,14 @@ class Shares(NamedTuple):
     noise: float
 
 
-@cache
 def values(batch: int) -> np.ndarray:
-    """y (objectives, divisions, seeds) of the seeds that all cells have.
+    """y (objectives, divisions, seeds) of the seeds that all cells have."""
+    return _values(batch)[1]
+
+
+@cache
+def _values(batch: int) -> tuple[list[int], np.ndarray]:
+    """These seeds, and y.
 
     Raises:
         ValueError: a row of the file is no cell, or a cell has no row.
@@ -70,7 +75,7 @@ def values(batch: int) -> np.ndarray:
     if missing := {(one, split) for one in OBJECTIVES for split in SPLITS} - cells.keys():
         raise ValueError(f"digits_{batch}.per_seed.csv must have all cells, and has none of {sorted(missing)}")
     seeds = sorted(set.intersection(*(set(own) for own in cells.values())))
-    return np.array([[[cells[one, split][seed] for seed in seeds] for split in SPLITS] for one in OBJECTIVES])
+    return seeds, np.array([[[cells[one, split][seed] for seed in seeds] for split in SPLITS] for one in OBJECTIVES])
 
 
 @cache
@@ -91,7 +96,8 @@ def slope(batch: int, without: str = "") -> Interval:
 
 def fall() -> Interval:
     """Of the slope from the smallest to the largest batch, at 95 %, over their common seeds."""
-    return mean_interval((_slopes(BATCHES[0]) - _slopes(BATCHES[-1])).tolist())
+    first, last = (dict(zip(_values(batch)[0], _slopes(batch), strict=True)) for batch in (BATCHES[0], BATCHES[-1]))
+    return mean_interval([float(first[seed] - last[seed]) for seed in first if seed in last])
 
 
 def _slopes(batch: int, without: str = "") -> np.ndarray:
@@ -106,24 +112,30 @@ def slopes(y: np.ndarray, moments: np.ndarray) -> np.ndarray:
 
 
 def shares(y: np.ndarray) -> Shares:
-    """Of (objectives, divisions, seeds), with the jackknife's interval over seeds."""
+    """Of (objectives, divisions, seeds), with the jackknife's interval over seeds.
+
+    What the noise adds to a sum of squares of means over S seeds is that of the seeds' deviations, over S (S - 1): one
+    number for both parts would be too small between objectives, on which a seed acts as a whole.
+    """
 
     def part(of: np.ndarray) -> tuple[float, float]:
-        mean, there, seeds = of.mean(2), ~np.isnan(of[:, :, 0]), of.shape[2]
-        counts = there.sum(1)
-        own = np.nanmean(mean, 1)
-        between = float((counts * (own - np.nanmean(mean)) ** 2).sum())
-        within = float(np.nansum((mean - own[:, None]) ** 2))
-        left = of - mean[:, :, None] - np.nanmean(of, (0, 1)) + np.nanmean(of)  # what all cells share is no noise
-        noise = float(np.nansum(left**2)) / ((counts.sum() - 1) * (seeds - 1)) / seeds
-        degrees = len(counts) - 1, counts.sum() - len(counts)
-        clean = [max(size - degree * noise, 0) for size, degree in zip((between, within), degrees, strict=True)]
-        return clean[0] / (sum(clean) or 1), sum(degrees) * noise / (between + within)
+        seeds, mean = of.shape[2], of.mean(2, keepdims=True)
+        whole, noise = _squares(mean), _squares(of - mean) / (seeds * (seeds - 1))
+        between, within = whole - noise
+        return float(between / (between + within)), float(noise.sum() / whole.sum())
 
-    whole, noise = part(y)
+    share, noise = part(y)
     n = y.shape[2]
-    parts = [n * whole - (n - 1) * part(np.delete(y, k, 2))[0] for k in range(n)]
-    return Shares(whole, mean_interval(parts), noise)
+    found = mean_interval([n * share - (n - 1) * part(np.delete(y, k, 2))[0] for k in range(n)])
+    return Shares(found.mean, found, noise)  # as a ratio of two sums with noise is biased
+
+
+def _squares(y: np.ndarray) -> np.ndarray:
+    """Sums over cells and seeds: of objectives' means to the mean of all, and of divisions to their objective's."""
+    counts = (~np.isnan(y[:, :, 0])).sum(1)
+    own = np.nanmean(y, 1)
+    between = (counts[:, None] * (own - np.nanmean(y, (0, 1))) ** 2).sum()
+    return np.array([between, np.nansum((y - own[:, None]) ** 2)])
 
 
 def verdicts(batch: int) -> list[list[Verdict | None]]:
@@ -143,7 +155,7 @@ def summary() -> str:
     for batch in BATCHES:
         part, found, without = shares(values(batch)), slope(batch), slope(batch, "inverted")
         lines.append(
-            f"| {batch} | {found.n} | {_percent(part.interval)} | {100 * part.noise:.0f} % | "
+            f"| {batch} | {found.n} | {_percent(part)} | {100 * part.noise:.0f} % | "
             f"{found.mean:+.3f} | {_ends(found)} | {without.mean:+.3f} {_ends(without)} |"
         )
     one = fall()
@@ -215,15 +227,16 @@ def afterwards() -> str:
 def predictions() -> str:
     """What each prediction is about, and its outcome."""
     first, last = BATCHES[0], BATCHES[-1]
-    one, two = (shares(values(batch)).interval for batch in (first, last))
-    several = [outcome(one, 0.5, math.inf), outcome(two, 0.8, math.inf)]
+    one, two = (shares(values(batch)) for batch in (first, last))
+    several = [outcome(one.interval, 0.5, math.inf), outcome(two.interval, 0.8, math.inf)]
     lowest = [of_objectives(batch) for batch in BATCHES]
     names = [OBJECTIVES[k] for k, _ in lowest]
-    sure = [all(other.decided for k, other in enumerate(own) if k != best and other) for best, own in lowest]
-    same = UNDECIDED if not all(sure) else right_or_wrong(len(set(names)) == 1)
+    sure = [OBJECTIVES[best] for best, own in lowest if all(other.decided for other in own if other)]
+    different, every = len(set(sure)) > 1, len(sure) == len(lowest)
+    same = right_or_wrong(not different) if different or every else UNDECIDED
     inverted = [_counts(batch, "inverted", "worse") for batch in (first, last)]
-    enough = right_or_wrong(inverted[0][0] >= 3 and not inverted[1][0])
-    open_still = inverted[0][0] < 3 <= sum(inverted[0]) and not inverted[1][0]
+    can_be = sum(inverted[0]) >= 3 and not inverted[1][0]
+    open_still = can_be and (inverted[0][0] < 3 or inverted[1][1] > 0)
     better, _ = _counts(BATCHES[1], "optimal", "better")
     lines = [
         ("1", f"slope at {first}", _interval(slope(first)), "above 0", outcome(slope(first), 0, math.inf)),
@@ -240,7 +253,7 @@ def predictions() -> str:
             f"objectives of which `inverted` is worse than `w` at {first}, at {last}",
             f"{inverted[0][0]}, {inverted[1][0]}",
             "at least 3, none",
-            UNDECIDED if open_still else enough,
+            UNDECIDED if open_still else right_or_wrong(can_be),
         ),
         (
             "5",
@@ -300,10 +313,14 @@ def _interval(found: Interval) -> str:
     return f"{found.mean:+.3f} {_ends(found)}".strip()
 
 
-def _percent(found: Interval) -> str:
-    """A share with its interval, whose ends are cut at 0 and 100 %."""
-    ends = [f"{100 * min(max(end, 0), 1):.0f}" for end in (found.low, found.high) if end is not None]
-    return f"{100 * found.mean:.0f} %" + (f" [{', '.join(ends)}]" if ends else "")
+def _percent(found: Shares) -> str:
+    """A share with its interval, cut at 0 and 100 %."""
+    share, *ends = (
+        f"{100 * min(max(one, 0), 1):.0f}"
+        for one in (found.objectives, found.interval.low, found.interval.high)
+        if one is not None
+    )
+    return f"{share} %" + (f" [{', '.join(ends)}]" if ends else "")
 
 
 PARTS = {

@@ -130,15 +130,17 @@ def write(group: str, name: str) -> None:
 
 
 def alike(one: bytes, other: bytes) -> bool:
-    """Whether two pictures show the same: all coordinates and colours within half a unit, for the last digit is the
-    machine's. Names do not count: Matplotlib makes those of clip paths and markers from all digits."""
-    left, right = _numbers(one), _numbers(other)
-    return len(left) == len(right) and np.allclose(left, right, rtol=0, atol=0.5)
+    """Whether two pictures show the same: equal texts, and all numbers within half a unit, for the last digit is the
+    machine's. The names of clip paths and markers do not count: Matplotlib makes them from all digits."""
+    (text, left), (beside, right) = _read(one), _read(other)
+    return text == beside and np.allclose(left, right, rtol=0, atol=0.5)
 
 
-def _numbers(picture: bytes) -> list[float]:
-    unnamed = re.sub(rb'(?:\bid="|url\(#|href="#)[^")]*', b"", picture)
-    return [float(one) for one in re.findall(rb"-?\d+\.?\d*", unnamed)]
+def _read(picture: bytes) -> tuple[list[bytes], list[float]]:
+    """What stands between the numbers, and the numbers."""
+    unnamed = re.sub(rb"\b[pm][0-9a-f]{10}\b", b"", picture)
+    number = rb"-?\d+\.?\d*"
+    return re.split(number, unnamed), [float(one) for one in re.findall(number, unnamed)]
 
 
 def main() -> int:

@@ -80,7 +80,8 @@ class DiffusionLabLauncher(Launcher):
                 f"use hydra.launcher.n_jobs={max(1, len(gpus))}"
             )
         self.n_jobs, self.timeout_s, self.fail_fast = n_jobs, timeout_s, fail_fast
-        self.gpus = None if gpus is None else _named(list(gpus))
+        self.numbers = None if gpus is None else list(gpus)
+        self.gpus = None if self.numbers is None else _named(self.numbers, n_jobs)
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self.context, self.task, self.config = hydra_context, task_function, config
@@ -163,7 +164,7 @@ class DiffusionLabLauncher(Launcher):
             errors.append(
                 ConfigError(
                     f"trainer.devices={job.config.trainer.devices} must be at most {share}, the share that each of "
-                    f"hydra.launcher.n_jobs={self.n_jobs} has of hydra.launcher.gpus={self.gpus}; use fewer at a time"
+                    f"hydra.launcher.n_jobs={self.n_jobs} has of hydra.launcher.gpus={self.numbers}; use fewer jobs"
                 )
             )
         return errors
@@ -238,7 +239,7 @@ class _Return(JobReturn):
         self._return_value = value
 
 
-def _named(gpus: list[int]) -> list[str]:
+def _named(gpus: list[int], n_jobs: int) -> list[str]:
     """The GPUs of these numbers as CUDA_VISIBLE_DEVICES names them.
 
     Raises:
@@ -249,5 +250,7 @@ def _named(gpus: list[int]) -> list[str]:
     for gpu in gpus:
         if type(gpu) is not int or gpu < 0 or gpus.count(gpu) > 1 or (names is not None and gpu >= len(names)):
             below = "" if names is None else f" below {len(names)}, as CUDA_VISIBLE_DEVICES={shown} has that many"
-            raise ConfigError(f"hydra.launcher.gpus={gpus} must be different integers >= 0{below}; e.g. use [0]")
+            raise ConfigError(
+                f"hydra.launcher.gpus={gpus} must be different integers >= 0{below}; use e.g. {[*range(n_jobs)]}"
+            )
     return [str(gpu) if names is None else names[gpu] for gpu in gpus]

@@ -168,3 +168,11 @@ def test_a_sweep_of_which_one_method_is_shown_says_so(capsys):
     assert last.endswith("show experiment=demo schedule.num_timesteps=20 sampler=uniform,logit_normal,mode,clts")
     main(["show", "experiment=demo", "schedule.num_timesteps=20", "sampler=uniform,mode"])
     assert "sweeps more" not in capsys.readouterr().out
+
+
+def test_a_sweep_of_products_has_a_command_for_each(capsys):
+    main(["show", "experiment=schedule_by_sampler", "schedule.num_timesteps=50"])
+    said = capsys.readouterr().out.partition("sweeps more than is shown here:\n")[2].splitlines()
+    flow = next(line for line in said if "schedule=rectified_flow" in line)
+    assert "prediction=eps,x0,velocity sampler=" in flow and all("seed" not in line for line in said)
+    assert sum("schedule=edm preconditioning=edm prediction=" in line for line in said) == 1

@@ -56,11 +56,14 @@ def test_negative_control_another_docstring_or_value_makes_a_page_stale(tmp_path
 
 def test_pictures_are_alike_in_what_they_show() -> None:
     """The names of clip paths have digits, which differ between processors where the last bit of a limit does."""
-    one = b'<g clip-path="url(#p7bee132ee2)"><path id="m4a" d="M 1.5 2"/><use xlink:href="#m4a" fill="#e6e6e6"/></g>'
-    assert option_figures.alike(one, one.replace(b"p7bee132ee2", b"p2c9d").replace(b"m4a", b"m7"))
+    path = b'<g clip-path="url(#p7bee132ee2)"><path id="m4a7bc132e0" d="M 1.5 2"/>'
+    one = path + b'<use xlink:href="#m4a7bc132e0" fill="#e6e6e6"/><use xlink:href="#DejaVuSans-31"/></g>'
+    assert option_figures.alike(one, one.replace(b"p7bee132ee2", b"pa1b2c3d4e5").replace(b"4a7bc132e0", b"0123456789"))
     assert option_figures.alike(one, one.replace(b"1.5", b"1.51"))
     assert not option_figures.alike(one, one.replace(b"1.5", b"2.5"))
     assert not option_figures.alike(one, one.replace(b"e6e6e6", b"e6e5e6"))
+    assert not option_figures.alike(one, one.replace(b"e6e6e6", b"f6e6e6"))
+    assert not option_figures.alike(one, one.replace(b"Sans-31", b"Sans-32"))
 
 
 @pytest.mark.pages

@@ -80,15 +80,18 @@ def test_shares_of_objectives_divisions_and_noise() -> None:
     np.testing.assert_allclose(slopes(np.where(np.isnan(still), math.nan, 2 * still), moments), 2, atol=1e-12)
 
 
-def test_shares_are_without_the_noise_of_the_seeds() -> None:
+@pytest.mark.parametrize("together", [0.0, 2.0])
+def test_shares_are_without_the_noise_of_the_seeds(together: float) -> None:
+    """Also where a seed acts on an objective as a whole."""
     random = np.random.default_rng(0)
     objectives, divisions = np.array([-2.0, -1, 0, 1, 2])[:, None], np.array([-1.0, 1, -1, 1])
-    y = (objectives + divisions)[:, :, None] + 2 * random.normal(size=(200, 5, 4, 8))
+    y = (objectives + divisions)[:, :, None] + random.normal(size=(400, 5, 4, 8))
+    y += together * random.normal(size=(400, 5, 1, 8))
     found = [shares(one) for one in y]
-    assert np.mean([one.objectives for one in found]) == pytest.approx(40 / 60, abs=0.02)
-    assert np.mean([one.noise for one in found]) > 0.1
+    assert np.mean([one.objectives for one in found]) == pytest.approx(40 / 60, abs=0.03)
+    assert np.mean([one.noise for one in found]) > 0.03
     held = [one.interval.low < 40 / 60 < one.interval.high for one in found]
-    assert np.mean(held) > 0.9
+    assert np.mean(held) > 0.88
 
 
 @pytest.fixture
@@ -99,7 +102,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None
     shutil.copy(FOLDER / "sampler" / "split.yaml", place / "sampler")
     moments = objective_page.second_moments()
     monkeypatch.setattr(objective_page, "FOLDER", place)
-    objective_page.values.cache_clear()
+    objective_page._values.cache_clear()
 
     def write(levels: dict[int, list[float]], slopes: dict[int, float], noise: float = 0.02) -> None:
         random = np.random.default_rng(0)
@@ -112,24 +115,22 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None
             (place / f"digits_{batch}.per_seed.csv").write_text("\n".join(lines))
 
     yield write
-    objective_page.values.cache_clear()
+    objective_page._values.cache_clear()
 
 
 RISING = [0.0, 0.5, 1.0, 1.5, 2.0]
+R, W, U = "right", "wrong", "not decided"
 
 
 @pytest.mark.parametrize(
     ("levels", "slopes", "said"),
     [
-        ({}, {16: 0.4, 256: 0.0}, ["right", "right", "right", "wrong", "right", "right"]),
-        ({}, {16: -0.4, 256: 0.4}, ["wrong", "wrong", "right", "wrong", "right", "right"]),
-        ({}, {16: 0.4, 64: 0.4, 256: 0.0}, ["right", "right", "right", "wrong", "wrong", "right"]),
-        ({256: RISING[::-1]}, {16: 0.4, 256: 0.0}, ["right", "right", "right", "wrong", "right", "wrong"]),
-        (
-            {16: [0.0] * 5, 64: [0.0] * 5},
-            {16: 0.4, 256: 0.0},
-            ["right", "right", "wrong", "wrong", "right", "not decided"],
-        ),
+        ({}, {16: 0.4, 256: 0.0}, [R, R, R, W, R, R]),
+        ({}, {16: -0.4, 256: 0.4}, [W, W, R, W, R, R]),
+        ({}, {16: 0.4, 64: 0.4, 256: 0.0}, [R, R, R, W, W, R]),
+        ({256: RISING[::-1]}, {16: 0.4, 256: 0.0}, [R, R, R, W, R, W]),
+        ({16: [0.0] * 5}, {16: 0.4}, [R, R, W, W, R, W]),  # eps, whose divisions have the lowest moments
+        ({16: [0.0, 0.0, 1.0, 1.5, 2.0]}, {}, [U, U, R, W, R, U]),
     ],
 )
 def test_the_predictions_are_those_of_the_page(levels, slopes, said: list[str], study: Callable[..., None]) -> None:
@@ -139,12 +140,50 @@ def test_the_predictions_are_those_of_the_page(levels, slopes, said: list[str], 
     assert [line.split(" | ")[-1].strip(" |*") for line in lines] == said
 
 
-def test_inverted_counts_where_its_second_moment_is_larger(study: Callable[..., None]) -> None:
-    """With the measured gradients that is v alone: for the others `w` has the largest, so 4 can only be wrong."""
-    study(dict.fromkeys((16, 64, 256), RISING), {16: 0.4, 64: 0.0, 256: 0.0})
-    table = objective_page.ratios("16").split("\n")[2:]
-    worse = [line.split(" | ")[0].strip("| ") for line in table if "**1." in line]
-    assert worse == ["v"]
+@pytest.mark.parametrize(
+    ("first", "last", "said"),
+    [
+        ([0.3, 0.3, 0.3, 0, 0], [-0.3] * 5, R),
+        ([0.3, 0.3, 0.3, 0, 0], [0.01] * 5, R),  # equal within 10 %
+        ([0.3, 0.3, 0.3, 0, 0], [0, 0, 0, 0, 0.3], W),
+        ([0.3, 0.3, -0.3, -0.3, -0.3], [-0.3] * 5, W),
+    ],
+)
+def test_inverted_is_counted_by_its_verdicts(first, last, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 16 worse for at least three objectives, and at 256 for none."""
+    random = np.random.default_rng(0)
+    cells = {batch: np.array(RISING)[:, None, None] + 0.02 * random.normal(size=(5, 4, 8)) for batch in (16, 64, 256)}
+    for batch, own in ((16, first), (256, last)):
+        cells[batch][:, 3] += np.array(own)[:, None]
+    for own in cells.values():
+        own[0, 1] = math.nan
+    assert fourth(cells, monkeypatch) == said
+    cells[256][1, 3] += np.linspace(-0.6, 0.6, 8) * (said == R)  # of one row it is open
+    assert fourth(cells, monkeypatch) == (U if said == R else W)
+
+
+def fourth(cells: dict[int, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(objective_page, "_values", lambda batch: ([*range(8)], cells[batch]))
+    return objective_page.predictions().split("\n")[5].split(" | ")[-1].strip(" |*")
+
+
+def test_the_fall_is_paired_by_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A seed that one batch size lacks is left out of both."""
+    moments, own = objective_page.second_moments(), np.arange(8.0)
+    y = {16: 2 * own[:, None, None] * moments, 256: own[:, None, None] * moments}
+    found = {batch: (list(range(8)), np.moveaxis(one, 0, 2)) for batch, one in y.items()}
+    found[256] = ([0, 1, 2, 4, 5, 6, 7], np.delete(found[256][1], 3, 2))
+    monkeypatch.setattr(objective_page, "_values", lambda batch: found[batch])
+    fallen = objective_page.fall()
+    assert fallen.n == 7 and fallen.mean == pytest.approx(np.delete(own, 3).mean())
+
+
+def test_what_was_looked_at_afterwards(study: Callable[..., None]) -> None:
+    study(dict.fromkeys((16, 64, 256), [0.0, 0.1, -0.2, 0.3, 0.4]), {16: 0.4, 64: 0.0, 256: 0.0}, noise=1e-6)
+    found, moments = objective_page.means(), objective_page.second_moments()
+    wanted = math.exp(0.4 * np.mean(moments[1:, 1]))
+    np.testing.assert_allclose(found["batches of 16: in the draws / in the weights"], wanted, rtol=1e-4)
+    np.testing.assert_allclose(found["batches of 64: objective of min_snr / of v"], math.exp(-0.2), rtol=1e-4)
 
 
 @pytest.mark.slow

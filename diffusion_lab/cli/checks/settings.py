@@ -4,7 +4,9 @@ that repeat a setting."""
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
@@ -31,8 +33,11 @@ REPEATED = {
     "dataset.batch_size": "batch_size",
     "dataset.accumulate": "accumulate",
     "trainer.default_root_dir": "paths.run_dir",
+    "callbacks.generation.directory": "paths.run_dir",
+    "callbacks.progress.directory": "paths.run_dir",
+    "callbacks.checkpoint.directory": "paths.run_dir",
 }
-FOLDER = "paths.run_dir"  # of `directory` of every callback and logger of this package
+FOLDER = "paths.run_dir"
 BELOW = {"callbacks.checkpoint.directory": f"/{CHECKPOINTS}"}  # where a continued run reads them
 # Arguments of Lightning's trainer that a run passes, with what chooses them instead.
 PASSED = {
@@ -116,13 +121,13 @@ def check_settings(cfg: DictConfig) -> list[ConfigError]:
                 errors.append(f"{group}.{key}: there is no setting {group}.{key}{hint}")
     if cfg.get("max_steps") == 0 and cfg.get("init_from") is None:
         errors.append("max_steps=0 must be an integer >= 1; use 2000")
-    errors += [*_contradictions(cfg), *_early_ends(cfg), *_passed_by_the_run(cfg)]
+    errors += [*_contradictions(cfg), *_elsewhere(cfg), *_early_ends(cfg), *_passed_by_the_run(cfg)]
     return [*map(ConfigError, errors), *faults_of(cfg, SETTINGS)]
 
 
 def _contradictions(cfg: DictConfig) -> Iterator[str]:
     """Keys of parts that repeat a setting of the run must have its value, or the run would differ from its record."""
-    for key, setting in (REPEATED | dict.fromkeys(_folders(cfg), FOLDER)).items():
+    for key, setting in REPEATED.items():
         parent, _, name = key.rpartition(".")
         try:
             node, wanted = OmegaConf.select(cfg, parent), OmegaConf.select(cfg, setting)
@@ -132,7 +137,7 @@ def _contradictions(cfg: DictConfig) -> Iterator[str]:
         wanted = f"{wanted}{BELOW[key]}" if key in BELOW else wanted
         if isinstance(node, DictConfig) and name not in node:
             yield f"~{key} must not be deleted, because {setting}={as_text(wanted)} reaches the run there; leave it out"
-        elif setting == FOLDER and not isinstance(value, str):  # a class of what it refers to, which others report
+        elif OmegaConf.is_config(value):  # which others report
             continue
         elif isinstance(node, DictConfig) and value != wanted:
             own = "the run's own folder" if setting == FOLDER else f"{as_text(wanted)}, as {setting} is"
@@ -140,14 +145,22 @@ def _contradictions(cfg: DictConfig) -> Iterator[str]:
             yield f"{key}={as_text(value)} must be {own}; leave it out, and {cure}"
 
 
-def _folders(cfg: DictConfig) -> Iterator[str]:
-    """Keys with which a callback or a logger would write into another folder than the one that all commands read."""
+def _elsewhere(cfg: DictConfig) -> Iterator[str]:
+    """A callback or a logger of this package writes into the folder that all commands read, or below it."""
     for family in ("callbacks", "logger"):
         node = OmegaConf.to_container(cfg[family]) if isinstance(cfg.get(family), DictConfig) else {}
         for name, part in cast(dict[str, Any], node).items():
+            key = f"{family}.{name}.directory"
             own = isinstance(part, dict) and str(part.get("_target_")).startswith("diffusion_lab.")
-            if own and "directory" in part:
-                yield f"{family}.{name}.directory"
+            if not own or "directory" not in part or key in REPEATED:
+                continue
+            try:
+                value, folder = OmegaConf.select(cfg, key), OmegaConf.select(cfg, FOLDER)
+            except OmegaConfBaseException:
+                continue
+            if isinstance(value, str) and not Path(os.path.abspath(value)).is_relative_to(os.path.abspath(folder)):
+                cure = f"use ${{{FOLDER}}}, and paths.root for another place"
+                yield f"{key}={as_text(value)} must be the run's own folder, or lie in it; {cure}"
 
 
 def _passed_by_the_run(cfg: DictConfig) -> Iterator[str]:

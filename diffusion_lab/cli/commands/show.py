@@ -81,24 +81,20 @@ def _combinations(settings: list[str]) -> list[tuple[list[str], list[str]]]:
     return [([word for word, _ in row], [name for _, name in row if name]) for row in products]
 
 
-def _not_shown(methods: list[tuple[str, DictConfig]], settings: list[str], config_dirs: list[str]) -> str:
-    """A line on what an experiment sweeps and these words do not, with the words for it; empty if nothing."""
-    swept: dict[str, list[str]] = {}
+def _not_shown(methods: list[tuple[str, DictConfig]], settings: list[str], config_dirs: list[str]) -> list[str]:
+    """Commands that show what an experiment sweeps, one for each of its products; none where the words decide it."""
+    typed = {word.partition("=")[0].lstrip("+~") for word in settings}
+    swept, commands = False, dict[str, None]()
     for _, cfg in methods:
         sweeper = cfg.hydra.sweeper
-        for block in (sweeper.get("params") or {}, *(sweeper.get("products") or ())):
-            for key, values in block.items():
-                swept.setdefault(str(key), []).extend(split_values(str(values)))
-    typed = {word.partition("=")[0] for word in settings}
-    words = [
-        f"{key}={','.join(dict.fromkeys(values))}"
-        for key, values in swept.items()
-        if key not in typed and key.rpartition(".")[2] != "seed" and len(set(values)) > 1
-    ]
-    if not words:
-        return ""
-    own = [f"--config-dir={folder}" for folder in config_dirs]
-    return f"The experiment sweeps more than is shown here: {command('show', *own, *settings, *words)}"
+        for block in sweeper.get("products") or [{}]:
+            block = {str(key): str(values) for key, values in {**(sweeper.get("params") or {}), **block}.items()}
+            kept = [key for key in block if key not in typed and key.rpartition(".")[2] != "seed"]
+            swept |= len(sweeper.get("products") or ()) > 1 or any(len(split_values(block[key])) > 1 for key in kept)
+            own = [f"--config-dir={folder}" for folder in config_dirs]
+            words = [f"{key}={','.join(split_values(block[key]))}" for key in kept]
+            commands |= {command("show", *own, *settings, *words): None} if kept else {}
+    return [*commands] if swept else []
 
 
 def _short(key: str, value: str) -> str:
@@ -106,7 +102,7 @@ def _short(key: str, value: str) -> str:
     return f"{key.rpartition('.')[2]}={value}" if "." in key else value
 
 
-def _found(options: argparse.Namespace) -> tuple[list[TimestepNumbers], str]:
+def _found(options: argparse.Namespace) -> tuple[list[TimestepNumbers], list[str]]:
     """The runs that are named, then the methods; without words, the default method. And what is not shown."""
     from diffusion_lab.cli.targets import Trust
 
@@ -142,7 +138,7 @@ def _answer(options: argparse.Namespace) -> None:
         raise ConfigError(f"--write={options.write} must have one method, and there are {len(found)}; leave one")
     _print(found, options.loss)
     if more:
-        print(more)
+        print("The experiment sweeps more than is shown here:", *more, sep="\n    ")
     if options.write:
         from diffusion_lab.distribution_file import write_distribution
 
