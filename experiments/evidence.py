@@ -15,7 +15,7 @@ from typing import NamedTuple
 from diffusion_lab.tables.judged import OVER_TRAINING
 from diffusion_lab.tables.text import ratio_words
 from diffusion_lab.verdicts import Verdict, judge, judge_alone
-from experiments import small_batches_page
+from experiments import objective_page, small_batches_page
 from experiments.cells import results_of
 from experiments.crossed import ALONE, Cell, Values, cross, gains
 from experiments.crossed_default import confirming
@@ -147,6 +147,8 @@ def weightings() -> Iterator[Evidence]:
     for name in ("min_snr", "p2"):
         file = "methods/fashion_mnist"
         yield study(f"Fashion-MNIST, linear, eps: `{name}` / `unit`", file, METHODS["fashion_mnist"], name)
+    found = objective_page.means()
+    yield from alone("objective/README.md", [(f"digits, cosine, v, {name}", own) for name, own in found.items()])
 
 
 def predictions() -> Iterator[Evidence]:

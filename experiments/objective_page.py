@@ -11,7 +11,6 @@ s, at one batch size; M[o, d] the second moment of a row's gradient, which o and
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from functools import cache
@@ -30,11 +29,11 @@ from diffusion_lab.plotting import line_style, log_axis, panel_title, panels
 from diffusion_lab.tables.text import ratio_words
 from diffusion_lab.verdicts import Verdict, judge, judge_alone
 from experiments.objective.split import OBJECTIVES, SPLITS, Split
-from experiments.study_cells import UNDECIDED, outcome, right_or_wrong, word
+from experiments.study_cells import UNDECIDED, outcome, right_or_wrong, rows, word
 
 FOLDER = Path(__file__).resolve().parent / "objective"
 METRIC = "fd2k_digits"
-BATCHES = (16, 64, 256)
+BATCHES, SEEDS = (16, 64, 256), 8
 SAME = ("v", "p")  # is ("v", "w")
 LEVEL = 1 - 0.05 / len(BATCHES)  # Bonferroni: one slope for each batch size
 TIMESTEPS = 1000
@@ -51,12 +50,17 @@ class Shares(NamedTuple):
     noise: float
 
 
+def measured() -> list[int]:
+    """Batch sizes with all seeds; nothing is said of others."""
+    there = (batch for batch in BATCHES if (FOLDER / f"digits_{batch}.per_seed.csv").is_file())
+    return [batch for batch in there if len(_values(batch)[0]) >= SEEDS]
+
+
 def values(batch: int) -> np.ndarray:
     """y (objectives, divisions, seeds) of the seeds that all cells have."""
     return _values(batch)[1]
 
 
-@cache
 def _values(batch: int) -> tuple[list[int], np.ndarray]:
     """These seeds, and y.
 
@@ -64,13 +68,11 @@ def _values(batch: int) -> tuple[list[int], np.ndarray]:
         ValueError: a row of the file is no cell, or a cell has no row.
     """
     cells: dict[tuple[str, str], dict[int, float]] = {}
-    with open(FOLDER / f"digits_{batch}.per_seed.csv", newline="", encoding="utf-8") as file:
-        for line in csv.DictReader(file):
-            found = re.search(r"objective=(\w+) split=(\w+)", line["row"])
-            if not found:
-                raise ValueError(f"row={line['row']} must name objective and split; gather all cells together")
-            if line["metric"] == METRIC:
-                cells.setdefault((found[1], found[2]), {})[int(line["seed"])] = math.log(float(line["value"]))
+    for row, own in rows(FOLDER / f"digits_{batch}.per_seed.csv", METRIC).items():
+        found = re.search(r"objective=(\w+) split=(\w+)", row)
+        if not found:
+            raise ValueError(f"row={row} must name objective and split; gather all cells together")
+        cells[found[1], found[2]] = {seed: math.log(value) for seed, value in own.items()}
     cells[SAME] = dict.fromkeys(cells.get(("v", "w"), {}), math.nan)
     if missing := {(one, split) for one in OBJECTIVES for split in SPLITS} - cells.keys():
         raise ValueError(f"digits_{batch}.per_seed.csv must have all cells, and has none of {sorted(missing)}")
@@ -152,14 +154,13 @@ def summary() -> str:
     """The table of slopes and shares."""
     lines = ["| images of a batch | seeds | between objectives | noise | slope | interval | without `inverted` |"]
     lines.append("| ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
-    for batch in BATCHES:
+    for batch in measured():
         part, found, without = shares(values(batch)), slope(batch), slope(batch, "inverted")
         lines.append(
             f"| {batch} | {found.n} | {_percent(part)} | {100 * part.noise:.0f} % | "
             f"{found.mean:+.3f} | {_ends(found)} | {without.mean:+.3f} {_ends(without)} |"
         )
-    one = fall()
-    return "\n".join(lines) + f"\n\nFrom {BATCHES[0]} to {BATCHES[-1]} the slope falls by {one.mean:.3f} {_ends(one)}."
+    return "\n".join(lines)
 
 
 def ratios(batch: str) -> str:
@@ -188,9 +189,9 @@ def of_objectives(batch: int) -> tuple[int, list[Verdict | None]]:
 
 def objectives() -> str:
     """The table of the objectives' ratios to the lowest one at each batch size."""
-    found = [of_objectives(batch) for batch in BATCHES]
-    lines = [f"| objective | {' | '.join(f'batches of {batch} | interval' for batch in BATCHES)} |"]
-    lines.append("| --- |" + " ---: | ---: |" * len(BATCHES))
+    found = [of_objectives(batch) for batch in measured()]
+    lines = [f"| objective | {' | '.join(f'batches of {batch} | interval' for batch in measured())} |"]
+    lines.append("| --- |" + " ---: | ---: |" * len(found))
     for k, name in enumerate(OBJECTIVES):
         cells = []
         for lowest, judged in found:
@@ -205,13 +206,23 @@ def means() -> dict[str, list[float]]:
     """What was looked at afterwards -> its ratio of each seed: drawn or weighted, in the mean of the four objectives
     that have both, and one objective to another, in the mean of their divisions."""
     found = {}
-    for batch in BATCHES:
+    for batch in measured():
         own = values(batch)
         whole = dict(zip(OBJECTIVES, np.where(np.isnan(own), own[:, :1], own).mean(1), strict=True))
         drawn = np.nanmean(own[:, SPLITS.index("p")] - own[:, SPLITS.index("w")], 0)
-        found[f"batches of {batch}: in the draws / in the weights"] = np.exp(drawn).tolist()
+        found[f"batches of {batch}: drawn / weighted"] = np.exp(drawn).tolist()
+        optimal = np.nanmean(own[1:, SPLITS.index("optimal")] - own[1:, SPLITS.index("p")], 0)
+        found[f"batches of {batch}: drawn for the least second moment / drawn"] = np.exp(optimal).tolist()
         found[f"batches of {batch}: objective of min_snr / of v"] = np.exp(whole["min_snr"] - whole["v"]).tolist()
     return found
+
+
+def moments() -> str:
+    """The table of the second moments, as ratios to those of all in the weights."""
+    lines = [f"| objective | {' | '.join(SPLITS[1:])} |", "| --- |" + " ---: |" * len(SPLITS[1:])]
+    for name, own in zip(OBJECTIVES, np.exp(second_moments()[:, 1:]), strict=True):
+        lines.append(f"| {name} | {' | '.join('' if math.isnan(one) else f'{one:.2f}' for one in own)} |")
+    return "\n".join(lines)
 
 
 def afterwards() -> str:
@@ -226,46 +237,56 @@ def afterwards() -> str:
 
 def predictions() -> str:
     """What each prediction is about, and its outcome."""
-    first, last = BATCHES[0], BATCHES[-1]
-    one, two = (shares(values(batch)) for batch in (first, last))
-    several = [outcome(one.interval, 0.5, math.inf), outcome(two.interval, 0.8, math.inf)]
-    lowest = [of_objectives(batch) for batch in BATCHES]
-    names = [OBJECTIVES[k] for k, _ in lowest]
-    sure = [OBJECTIVES[best] for best, own in lowest if all(other.decided for other in own if other)]
-    different, every = len(set(sure)) > 1, len(sure) == len(lowest)
-    same = right_or_wrong(not different) if different or every else UNDECIDED
-    inverted = [_counts(batch, "inverted", "worse") for batch in (first, last)]
-    can_be = sum(inverted[0]) >= 3 and not inverted[1][0]
-    open_still = can_be and (inverted[0][0] < 3 or inverted[1][1] > 0)
-    better, _ = _counts(BATCHES[1], "optimal", "better")
-    lines = [
-        ("1", f"slope at {first}", _interval(slope(first)), "above 0", outcome(slope(first), 0, math.inf)),
-        ("2", f"fall of the slope from {first} to {last}", _interval(fall()), "above 0", outcome(fall(), 0, math.inf)),
+    first, middle, last = BATCHES
+    kinds = [  # what, predicted, the batch sizes that it needs, and their value and outcome
+        (f"slope at {first}", "above 0", [first], lambda: _beyond(slope(first))),
+        (f"fall of the slope from {first} to {last}", "above 0", [first, last], lambda: _beyond(fall())),
+        (f"share between objectives at {first}", "above 50 %", [first], lambda: _share(first, 0.5)),
+        (f"share between objectives at {last}", "above 80 %", [last], lambda: _share(last, 0.8)),
         (
-            "3",
-            f"share between objectives at {first}, at {last}",
-            f"{_percent(one)}, {_percent(two)}",
-            "above 50 %, above 80 %",
-            several[0] if several[0] == several[1] else "**wrong**" if "**wrong**" in several else UNDECIDED,
+            f"objectives of which `inverted` is worse than `w`, at {first} and {last}",
+            "at least 3, and 0",
+            [first, last],
+            lambda: _inverted(first, last),
         ),
-        (
-            "4",
-            f"objectives of which `inverted` is worse than `w` at {first}, at {last}",
-            f"{inverted[0][0]}, {inverted[1][0]}",
-            "at least 3, none",
-            UNDECIDED if open_still else right_or_wrong(can_be),
-        ),
-        (
-            "5",
-            "objectives of which `optimal` is better than `w` at 64",
-            f"{better}",
-            "none",
-            right_or_wrong(not better),
-        ),
-        ("6", "lowest objective, by batch size", ", ".join(names), "one", same),
+        (f"objectives of which `optimal` is better than `w` at {middle}", "0", [middle], lambda: _optimal(middle)),
+        ("lowest objective of each batch size", "one for all", [*BATCHES], _lowest),
     ]
-    head = ["| no. | what | value | predicted | outcome |", "| ---: | --- | ---: | --- | --- |"]
-    return "\n".join([*head, *(f"| {' | '.join(line)} |" for line in lines)])
+    lines = ["| no. | what | value | predicted | outcome |", "| ---: | --- | ---: | --- | --- |"]
+    for number, (what, said, needed, found) in zip(("1", "2", "3", "3", "4", "5", "6"), kinds, strict=True):
+        missing = [batch for batch in needed if batch not in measured()]
+        value, known = ("", f"runs missing: {', '.join(map(str, missing))}") if missing else found()
+        lines.append(f"| {number} | {what} | {value} | {said} | {known} |")
+    return "\n".join(lines)
+
+
+def _beyond(found: Interval) -> tuple[str, str]:
+    return f"{found.mean:+.3f} {_ends(found)}".strip(), outcome(found, 0, math.inf)
+
+
+def _share(batch: int, least: float) -> tuple[str, str]:
+    found = shares(values(batch))
+    return _percent(found), outcome(found.interval, least, math.inf)
+
+
+def _inverted(first: int, last: int) -> tuple[str, str]:
+    (worse, still), (later, later_still) = (_counts(batch, "inverted", "worse") for batch in (first, last))
+    can_be = worse + still >= 3 and not later
+    known = UNDECIDED if can_be and (worse < 3 or later_still) else right_or_wrong(can_be)
+    return f"{worse}, {later}", known
+
+
+def _optimal(batch: int) -> tuple[str, str]:
+    better, _ = _counts(batch, "optimal", "better")
+    return f"{better}", right_or_wrong(not better)
+
+
+def _lowest() -> tuple[str, str]:
+    found = [of_objectives(batch) for batch in BATCHES]
+    sure = [OBJECTIVES[best] for best, own in found if all(other.decided for other in own if other)]
+    different, every = len(set(sure)) > 1, len(sure) == len(found)
+    known = right_or_wrong(not different) if different or every else UNDECIDED
+    return ", ".join(OBJECTIVES[best] for best, _ in found), known
 
 
 def _counts(batch: int, split: str, word: str) -> tuple[int, int]:
@@ -277,10 +298,10 @@ def _counts(batch: int, split: str, word: str) -> tuple[int, int]:
 def figure() -> Figure:
     """Distance over second moment, each to the geometric mean of its objective's divisions: a panel for each batch,
     with 95 % intervals over seeds, and the slope."""
-    drawn, axes = panels(len(BATCHES), 1, 3.6, sharey=True)
+    drawn, axes = panels(len(measured()), 1, 3.6, sharey=True)
     x = second_moments() - np.nanmean(second_moments(), 1, keepdims=True)
     ends = np.array([np.nanmin(x), np.nanmax(x)])
-    for axis, batch in zip(axes, BATCHES, strict=True):
+    for axis, batch in zip(axes, measured(), strict=True):
         y = values(batch) - np.nanmean(values(batch), 1, keepdims=True)
         for i, k in np.argwhere(~np.isnan(x)):
             own, split = mean_interval(y[i, k].tolist()), SPLITS[k]
@@ -293,7 +314,7 @@ def figure() -> Figure:
         axis.xaxis.set_minor_locator(NullLocator())
         axis.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
         axis.set_xlabel("second moment")
-        panel_title(axis, f"batches of {batch}", "black", len(BATCHES))
+        panel_title(axis, f"batches of {batch}", "black", len(axes))
     for axis in axes:
         log_axis(axis)
     axes[0].set_ylabel("Fréchet distance")
@@ -309,10 +330,6 @@ def _ends(found: Interval) -> str:
     return "" if found.low is None or found.high is None else f"[{found.low:+.3f}, {found.high:+.3f}]"
 
 
-def _interval(found: Interval) -> str:
-    return f"{found.mean:+.3f} {_ends(found)}".strip()
-
-
 def _percent(found: Shares) -> str:
     """A share with its interval, cut at 0 and 100 %."""
     share, *ends = (
@@ -324,10 +341,11 @@ def _percent(found: Shares) -> str:
 
 
 PARTS = {
+    "moments": moments,
     "afterwards": afterwards,
     "predictions": predictions,
     "summary": summary,
     "objectives": objectives,
     "ratios": ratios,
 }
-FIGURES = {"objective/digits.svg": ("objective/digits_16.per_seed.csv", figure)}
+FIGURES = {"objective/digits.svg": ("objective/digits_256.per_seed.csv", figure)}

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from diffusion_lab.tables.text import ratio_words
 from diffusion_lab.verdicts import Verdict, judge_alone
-from experiments import small_batches_page
+from experiments import objective_page, small_batches_page
 from experiments.crossed import ALONE, cross, gains
 from experiments.crossed_page import OWN_PREDICTIONS, decided, first, table, values, weighting_sentence
+from experiments.objective.split import OBJECTIVES, SPLITS
 from experiments.study_cells import verdicts, word
 
 FOLDER = Path(__file__).resolve().parent
@@ -25,6 +26,7 @@ BASELINE = "ddpm"
 STUDY = "../../../experiments/schedule_by_sampler/README.md"
 COMPARISON = "../../../experiments/methods/README.md"
 SMALL_BATCHES = "../../../experiments/small_batches/README.md"
+OBJECTIVE = "../../../experiments/objective/README.md"
 NEWER_METHODS = "../../../experiments/newer/README.md"
 MEAN, PREDICTIONS = "the mean", {"own": OWN_PREDICTIONS}
 LATENTS = "Latents common to all seeds: the intervals leave out their effect."
@@ -34,9 +36,11 @@ def measured(group: str, name: str) -> str:
     """Markdown; "" for an option that no study has."""
     found = [_newer(group, name)]
     if group == "sampler":
-        found = [_sampler(name), *found, _small_batches(name)]
+        found = [_sampler(name), *found, _small_batches(name), *([_drawn(name)] if name == "logit_normal" else [])]
     if group == "weighting" and name == "min_snr":
         found.insert(0, f"On digits, {weighting_sentence(first(values('digits')))}. [The study]({STUDY}).")
+    if group == "weighting" and name in ("min_snr", "p2"):
+        found.append(_drawn(name))
     if group == "method":
         found.insert(0, _method(name))
     return "\n\n".join(filter(None, found))
@@ -85,6 +89,22 @@ def _small_batches(name: str) -> str:
         "Fréchet distance on digits with the linear schedule and eps, as a ratio in the mean over batches of 4 to 128 "
         f"images: {'; '.join(lines)}. Below 1 is better; the study's five ratios are decided together. "
         f"[Small batches]({SMALL_BATCHES})."
+    )
+
+
+def _drawn(name: str) -> str:
+    """An objective in the draws, against the same in the weights."""
+    lines, place = [], OBJECTIVES.index(name)
+    for batch in objective_page.measured():
+        found = objective_page.verdicts(batch)[place][SPLITS.index("p")]
+        if found is not None:
+            marked = "**{}**" if found.decided else "{}"
+            said = marked.format(f"{' '.join(ratio_words(found))}, {word(found)}")
+            lines.append(f"{said}, at batches of {batch}, n = {found.n}")
+    return (
+        "One objective, drawn or weighted: Fréchet distance on digits with the cosine schedule and v, timesteps drawn "
+        "in proportion to this objective with weight 1, as a ratio to uniform timesteps that are weighted: "
+        f"{'; '.join(lines)}. Below 1 is better. [Objective or variance]({OBJECTIVE})."
     )
 
 

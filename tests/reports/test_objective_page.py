@@ -20,6 +20,7 @@ from diffusion_lab.timesteps import LogitNormal
 from experiments import objective_page
 from experiments.objective.split import OBJECTIVES, SPLITS, Split
 from experiments.objective_page import FOLDER, shares, slopes
+from experiments.study_cells import rows
 from tests.harness import Child
 
 SCHEDULE = cosine(100)
@@ -102,7 +103,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None
     shutil.copy(FOLDER / "sampler" / "split.yaml", place / "sampler")
     moments = objective_page.second_moments()
     monkeypatch.setattr(objective_page, "FOLDER", place)
-    objective_page._values.cache_clear()
+    rows.cache_clear()
 
     def write(levels: dict[int, list[float]], slopes: dict[int, float], noise: float = 0.02) -> None:
         random = np.random.default_rng(0)
@@ -115,7 +116,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None
             (place / f"digits_{batch}.per_seed.csv").write_text("\n".join(lines))
 
     yield write
-    objective_page._values.cache_clear()
+    rows.cache_clear()
 
 
 RISING = [0.0, 0.5, 1.0, 1.5, 2.0]
@@ -125,12 +126,12 @@ R, W, U = "right", "wrong", "not decided"
 @pytest.mark.parametrize(
     ("levels", "slopes", "said"),
     [
-        ({}, {16: 0.4, 256: 0.0}, [R, R, R, W, R, R]),
-        ({}, {16: -0.4, 256: 0.4}, [W, W, R, W, R, R]),
-        ({}, {16: 0.4, 64: 0.4, 256: 0.0}, [R, R, R, W, W, R]),
-        ({256: RISING[::-1]}, {16: 0.4, 256: 0.0}, [R, R, R, W, R, W]),
-        ({16: [0.0] * 5}, {16: 0.4}, [R, R, W, W, R, W]),  # eps, whose divisions have the lowest moments
-        ({16: [0.0, 0.0, 1.0, 1.5, 2.0]}, {}, [U, U, R, W, R, U]),
+        ({}, {16: 0.4, 256: 0.0}, [R, R, R, R, W, R, R]),
+        ({}, {16: -0.4, 256: 0.4}, [W, W, R, R, W, R, R]),
+        ({}, {16: 0.4, 64: 0.4, 256: 0.0}, [R, R, R, R, W, W, R]),
+        ({256: RISING[::-1]}, {16: 0.4, 256: 0.0}, [R, R, R, R, W, R, W]),
+        ({16: [0.0] * 5}, {16: 0.4}, [R, R, W, R, W, R, W]),  # eps, whose divisions have the lowest moments
+        ({16: [0.0, 0.0, 1.0, 1.5, 2.0]}, {}, [U, U, R, R, W, R, U]),
     ],
 )
 def test_the_predictions_are_those_of_the_page(levels, slopes, said: list[str], study: Callable[..., None]) -> None:
@@ -164,7 +165,8 @@ def test_inverted_is_counted_by_its_verdicts(first, last, said: str, monkeypatch
 
 def fourth(cells: dict[int, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(objective_page, "_values", lambda batch: ([*range(8)], cells[batch]))
-    return objective_page.predictions().split("\n")[5].split(" | ")[-1].strip(" |*")
+    monkeypatch.setattr(objective_page, "measured", lambda: [*cells])
+    return objective_page.predictions().split("\n")[6].split(" | ")[-1].strip(" |*")
 
 
 def test_the_fall_is_paired_by_seed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,11 +180,22 @@ def test_the_fall_is_paired_by_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fallen.n == 7 and fallen.mean == pytest.approx(np.delete(own, 3).mean())
 
 
+def test_nothing_is_said_of_a_batch_size_that_lacks_seeds(study: Callable[..., None]) -> None:
+    study(dict.fromkeys((16, 64, 256), RISING), {16: 0.4, 64: 0.0, 256: 0.0})
+    file = objective_page.FOLDER / "digits_16.per_seed.csv"
+    file.write_text("\n".join(line for line in file.read_text().split("\n") if ",7," not in line))
+    rows.cache_clear()
+    assert objective_page.measured() == [64, 256]
+    outcomes = [line.split(" | ")[-1].strip(" |*") for line in objective_page.predictions().split("\n")[2:]]
+    assert outcomes == ["runs missing: 16"] * 3 + [R, "runs missing: 16", R, "runs missing: 16"]
+    assert [line.split(" | ")[0] for line in objective_page.summary().split("\n")[2:]] == ["| 64", "| 256"]
+
+
 def test_what_was_looked_at_afterwards(study: Callable[..., None]) -> None:
     study(dict.fromkeys((16, 64, 256), [0.0, 0.1, -0.2, 0.3, 0.4]), {16: 0.4, 64: 0.0, 256: 0.0}, noise=1e-6)
     found, moments = objective_page.means(), objective_page.second_moments()
     wanted = math.exp(0.4 * np.mean(moments[1:, 1]))
-    np.testing.assert_allclose(found["batches of 16: in the draws / in the weights"], wanted, rtol=1e-4)
+    np.testing.assert_allclose(found["batches of 16: drawn / weighted"], wanted, rtol=1e-4)
     np.testing.assert_allclose(found["batches of 64: objective of min_snr / of v"], math.exp(-0.2), rtol=1e-4)
 
 
