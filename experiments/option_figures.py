@@ -28,14 +28,13 @@ from diffusion_lab.files import write_whole
 from diffusion_lab.plotting import line_style, log_axis, log_snr_axis, panels, style, svg
 from diffusion_lab.reports.timestep_numbers import TimestepNumbers, log_snr_range, wide
 from experiments.crossed import EDGES, FOLDER, Cell, allocations_of
-from experiments.option_pages import DRAWN
+from experiments.option_pages import DRAWN, NEEDED
 from experiments.option_pages import FOLDER as PAGES
 
 SCHEDULES = ("cosine", "linear")
 POINTS = 120  # of a curve, along t and again along ln SNR
 LATE = 10**6  # a step after all changes by a plan that needs no run
 HEIGHT = 2.5  # inches
-NEEDED = {"slot_restricted": ["sampler.edges=[0,100,300,600,1000]", "sampler.slots=[1]"]}  # what has no default
 LEARNS = "p is the one before training"
 BASE = ["base=ddpm", "dataset=digits"]
 

@@ -27,6 +27,7 @@ STUDY = "../../../experiments/schedule_by_sampler/README.md"
 COMPARISON = "../../../experiments/methods/README.md"
 SMALL_BATCHES = "../../../experiments/small_batches/README.md"
 OBJECTIVE = "../../../experiments/objective/README.md"
+DRAWN = {"logit_normal": ("logit_normal",), "by_weight": ("min_snr", "p2")}  # sampler -> objectives that it draws
 NEWER_METHODS = "../../../experiments/newer/README.md"
 MEAN, PREDICTIONS = "the mean", {"own": OWN_PREDICTIONS}
 LATENTS = "Latents common to all seeds: the intervals leave out their effect."
@@ -36,11 +37,11 @@ def measured(group: str, name: str) -> str:
     """Markdown; "" for an option that no study has."""
     found = [_newer(group, name)]
     if group == "sampler":
-        found = [_sampler(name), *found, _small_batches(name), *([_drawn(name)] if name == "logit_normal" else [])]
+        found = [_sampler(name), *found, _small_batches(name), _drawn(*DRAWN.get(name, ()))]
     if group == "weighting" and name == "min_snr":
         found.insert(0, f"On digits, {weighting_sentence(first(values('digits')))}. [The study]({STUDY}).")
     if group == "weighting" and name in ("min_snr", "p2"):
-        found.append(_drawn(name))
+        found.append(f"{_drawn(name)} `sampler=by_weight` draws like this.")
     if group == "method":
         found.insert(0, _method(name))
     return "\n\n".join(filter(None, found))
@@ -92,18 +93,21 @@ def _small_batches(name: str) -> str:
     )
 
 
-def _drawn(name: str) -> str:
-    """An objective in the draws, against the same in the weights."""
-    lines, place = [], OBJECTIVES.index(name)
-    for batch in objective_page.measured():
-        found = objective_page.verdicts(batch)[place][SPLITS.index("p")]
-        if found is not None:
-            marked = "**{}**" if found.decided else "{}"
-            said = marked.format(f"{' '.join(ratio_words(found))}, {word(found)}")
-            lines.append(f"{said}, at batches of {batch}, n = {found.n}")
+def _drawn(*names: str) -> str:
+    """Objectives in the draws, against the same in the weights."""
+    lines = []
+    for name in names:
+        for batch in objective_page.measured():
+            found = objective_page.verdicts(batch)[OBJECTIVES.index(name)][SPLITS.index("p")]
+            if found is not None:
+                marked = "**{}**" if found.decided else "{}"
+                said = marked.format(f"{' '.join(ratio_words(found))}, {word(found)}")
+                lines.append(f"{name} at batches of {batch} {said}, n = {found.n}")
+    if not lines:
+        return ""
     return (
         "One objective, drawn or weighted: Fréchet distance on digits with the cosine schedule and v, timesteps drawn "
-        "in proportion to this objective with weight 1, as a ratio to uniform timesteps that are weighted: "
+        "in proportion to the objective with weight 1, as a ratio to uniform timesteps that are weighted: "
         f"{'; '.join(lines)}. Below 1 is better. [Objective or variance]({OBJECTIVE})."
     )
 

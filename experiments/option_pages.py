@@ -24,6 +24,10 @@ from diffusion_lab.cli.options.text import commands
 from experiments.option_measured import measured
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "options"
+NEEDED = {  # words for a picture of what has no default, or needs another part
+    "slot_restricted": ["sampler.edges=[0,100,300,600,1000]", "sampler.slots=[1]"],
+    "by_weight": ["weighting=min_snr"],
+}
 DRAWN = ("sampler", "weighting")  # they change which noise is trained on, alone
 
 
@@ -106,7 +110,9 @@ def _page(one: Described) -> str:
     picture = FOLDER / option.group / f"{option.name}.svg"
     if picture.is_file():
         measures = "<!-- objective -->" in picture.read_text("utf-8")  # a label of the figure of a sampler that changes
-        body += [f"![What {option.setting} trains on]({picture.name})", MEASURED if measures else CAPTION[option.group]]
+        said = MEASURED if measures else CAPTION[option.group]
+        words = " and ".join(f"`{word}`" for word in NEEDED.get(option.name, ()))
+        body += [f"![What {option.setting} trains on]({picture.name})", said + (f" *With {words}.*" if words else "")]
     if body:
         parts += ["## What it does", *body]
     if found := measured(option.group, option.name):

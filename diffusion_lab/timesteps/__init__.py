@@ -25,12 +25,12 @@ from diffusion_lab.timesteps.learned_beta import LearnedBeta
 from diffusion_lab.timesteps.loss_aware import LossSecondMoment
 from diffusion_lab.timesteps.slots import EqualLossSlots, SlotRestricted, equal_sum_slots
 from diffusion_lab.timesteps.speed import SpeeD
-from diffusion_lab.timesteps.static import FromFile, LogitNormal, LogNormal, Power, Uniform
+from diffusion_lab.timesteps.static import ByWeight, FromFile, LogitNormal, LogNormal, Power, Uniform
 from diffusion_lab.timesteps.switch import Switch
 from diffusion_lab.timesteps.wrappers import Antithetic, LowDiscrepancy, Mixture, Stratified
 
 __all__ = [
-    "Antithetic", "Beta", "CLTS", "Cauchy", "Context", "CosMap", "Distribution", "Draw", "EqualLossSlots",
+    "Antithetic", "Beta", "ByWeight", "CLTS", "Cauchy", "Context", "CosMap", "Distribution", "Draw", "EqualLossSlots",
     "FixedSampler", "FromFile", "GradientVariance", "InfoNoise", "Laplace", "LearnedBeta", "LogNormal", "LogSNR",
     "LogitNormal", "LossSecondMoment", "LowDiscrepancy", "Mixture", "Mode", "Normal", "Position", "Power", "Probe",
     "Rewards", "ShuffledRewards", "SlotRestricted", "SpeeD", "StepRecord", "Stratified", "Switch", "Symmetric",

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from diffusion_lab.arguments import ReadPath, check_integer, check_number
-from diffusion_lab.diffusion import NoiseSchedule
+from diffusion_lab.diffusion import NoiseSchedule, Prediction, Weighting, native_scales, x0_weights
 from diffusion_lab.timesteps.base import FixedSampler, TimestepSampler
 from diffusion_lab.timesteps.continuous import check_shift, halfway, open_masses
 
@@ -143,6 +143,39 @@ def normal_bins(z: Tensor) -> Tensor:
     """Masses of N(0, 1) between increasing edges, the outer bins open: (T-1,) -> (T,) float64."""
     # Not 1 - Phi, which loses all digits of the upper tail; erfc keeps those of both.
     return open_masses(0.5 * torch.erfc(-z / math.sqrt(2)), 0.5 * torch.erfc(z / math.sqrt(2)))
+
+
+class ByWeight(FixedSampler):
+    """p_t = w_t / sum_s w_s, and every loss weighted with 1/(T p_t): a weighting's objective, all of it in the draws.
+
+    With w_t the weight of the prediction's own loss, every draw then has the same weight,
+
+        w_t / (T p_t) = (1/T) sum_s w_s,
+
+    so the expected loss and gradient are those of uniform timesteps that are weighted with w, and a step is no longer
+    ruled by the few rows whose weight is large. w is that of the first step. A weighting that changes later, or that
+    also depends on a row's loss, keeps its objective too, and only its weights are no longer all alike.
+
+    Importance sampling in proportion to the known factor of the integrand. Differs from
+    `gradient_variance form=root_second_moment reweight=true`: nothing is measured.
+
+    Use: in place of uniform timesteps with a weighting such as min_snr or p2.
+
+    Args:
+        schedule: noise schedule of the run.
+        prediction: of the run, whose own loss is weighted.
+        weighting: of the run.
+
+    Raises:
+        ValueError: a weight is not a finite number above zero, or so near to it that 1/p_t is not finite.
+    """
+
+    def __init__(self, schedule: NoiseSchedule, prediction: Prediction, weighting: Weighting) -> None:
+        weights = x0_weights(schedule, prediction, weighting) / native_scales(schedule, prediction)
+        t = int(weights.argmin())
+        if not weights[t] > 0:
+            raise ValueError(f"weighting={weights[t].item()} at t={t} must be above 0 everywhere; use sampler=uniform")
+        super().__init__(weights, reweight=True)
 
 
 class FromFile(FixedSampler):
