@@ -147,8 +147,14 @@ def weightings() -> Iterator[Evidence]:
     for name in ("min_snr", "p2"):
         file = "methods/fashion_mnist"
         yield study(f"Fashion-MNIST, linear, eps: `{name}` / `unit`", file, METHODS["fashion_mnist"], name)
-    found = objective_page.means()
-    yield from alone("objective/README.md", [(f"digits, cosine, v, {name}", own) for name, own in found.items()])
+    named = {
+        "drawn / weighted, mean": "drawn in proportion to the weights / uniform with the weights, mean of four",
+        "min_snr drawn / weighted, each at its best learning rate": "that of min_snr, each at its best learning rate",
+    }
+    for line in alone("objective/README.md", list(objective_page.means().items())):
+        batches, _, name = line.said.partition(": ")
+        if name in named:
+            yield line._replace(said=f"digits, cosine, v, {batches}: {named[name]}")
 
 
 def predictions() -> Iterator[Evidence]:

@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
@@ -32,11 +35,12 @@ from experiments.objective.split import OBJECTIVES, SPLITS, Split
 from experiments.study_cells import UNDECIDED, outcome, right_or_wrong, rows, word
 
 FOLDER = Path(__file__).resolve().parent / "objective"
-METRIC = "fd2k_digits"
+METRIC, HELD_OUT = "fd2k_digits", "test_fd2k_digits"
 BATCHES, SEEDS = (16, 64, 256), 8
 SAME = ("v", "p")  # is ("v", "w")
+RATE = 0.02  # of batches of 64
 LEVEL = 1 - 0.05 / len(BATCHES)  # Bonferroni: one slope for each batch size
-TIMESTEPS = 1000
+STEPS = torch.arange(1000)
 MARKERS = {"w": "o", "p": "s", "optimal": "v", "inverted": "^"}
 TICKS = (0.7, 0.8, 0.9, 1, 1.2, 1.4)
 
@@ -56,19 +60,19 @@ def measured() -> list[int]:
     return [batch for batch in there if len(_values(batch)[0]) >= SEEDS]
 
 
-def values(batch: int) -> np.ndarray:
+def values(batch: int, metric: str = METRIC) -> np.ndarray:
     """y (objectives, divisions, seeds) of the seeds that all cells have."""
-    return _values(batch)[1]
+    return _values(batch, metric)[1]
 
 
-def _values(batch: int) -> tuple[list[int], np.ndarray]:
+def _values(batch: int, metric: str = METRIC) -> tuple[list[int], np.ndarray]:
     """These seeds, and y.
 
     Raises:
         ValueError: a row of the file is no cell, or a cell has no row.
     """
     cells: dict[tuple[str, str], dict[int, float]] = {}
-    for row, own in rows(FOLDER / f"digits_{batch}.per_seed.csv", METRIC).items():
+    for row, own in rows(FOLDER / f"digits_{batch}.per_seed.csv", metric).items():
         found = re.search(r"objective=(\w+) split=(\w+)", row)
         if not found:
             raise ValueError(f"row={row} must name objective and split; gather all cells together")
@@ -83,10 +87,20 @@ def _values(batch: int) -> tuple[list[int], np.ndarray]:
 @cache
 def second_moments() -> np.ndarray:
     """ln M (objectives, divisions), less that of the division with all in the weights."""
+    return _of_divisions(lambda one: one.second_moment)
+
+
+@cache
+def spreads() -> np.ndarray:
+    """ln of sum_t q_t^2 / p_t likewise, of the squared weight of a draw."""
+    return _of_divisions(lambda one: float((one.probabilities(0) * one.weight(STEPS, 0).double() ** 2).sum()))
+
+
+def _of_divisions(number: Callable[[Split], float]) -> np.ndarray:
     cfg = OmegaConf.load(FOLDER / "sampler" / "split.yaml")
     measured = (list(cfg.timesteps), list(cfg.gradients))
-    found = [[Split(cosine(TIMESTEPS), one, split, *measured).second_moment for split in SPLITS] for one in OBJECTIVES]
-    logs = np.log(found)
+    made = [[Split(cosine(len(STEPS)), one, split, *measured) for split in SPLITS] for one in OBJECTIVES]
+    logs = np.log([[number(one) for one in row] for row in made])
     logs[OBJECTIVES.index(SAME[0]), SPLITS.index(SAME[1])] = math.nan
     return logs - logs[:, :1]
 
@@ -111,6 +125,12 @@ def slopes(y: np.ndarray, moments: np.ndarray) -> np.ndarray:
     """One for each seed: (objectives, divisions, seeds), (objectives, divisions) -> (seeds,)."""
     x = moments - np.nanmean(moments, 1, keepdims=True)
     return np.nansum(x[:, :, None] * y, (0, 1)) / np.nansum(x**2)
+
+
+def explained(y: np.ndarray, x: np.ndarray) -> float:
+    """Of (objectives, divisions) both: the share of the sum of squares of y within objectives that a line on x has."""
+    y, x = (one - np.nanmean(one, 1, keepdims=True) for one in (y, x))
+    return float(np.nansum(x * y) ** 2 / (np.nansum(x**2) * np.nansum(y**2)))
 
 
 def shares(y: np.ndarray) -> Shares:
@@ -203,18 +223,73 @@ def objectives() -> str:
 
 
 def means() -> dict[str, list[float]]:
-    """What was looked at afterwards -> its ratio of each seed: drawn or weighted, in the mean of the four objectives
-    that have both, and one objective to another, in the mean of their divisions."""
+    """What was looked at afterwards -> its ratio of each seed; "mean" is that of the four objectives that have both."""
     found = {}
     for batch in measured():
-        own = values(batch)
-        whole = dict(zip(OBJECTIVES, np.where(np.isnan(own), own[:, :1], own).mean(1), strict=True))
-        drawn = np.nanmean(own[:, SPLITS.index("p")] - own[:, SPLITS.index("w")], 0)
-        found[f"batches of {batch}: drawn / weighted"] = np.exp(drawn).tolist()
-        optimal = np.nanmean(own[1:, SPLITS.index("optimal")] - own[1:, SPLITS.index("p")], 0)
-        found[f"batches of {batch}: drawn for the least second moment / drawn"] = np.exp(optimal).tolist()
-        found[f"batches of {batch}: objective of min_snr / of v"] = np.exp(whole["min_snr"] - whole["v"]).tolist()
-    return found
+        w, p, _, inverted = np.moveaxis(values(batch), 1, 0)
+        held_out = values(batch, HELD_OUT)
+        own = {
+            "drawn / weighted, mean": np.nanmean(p - w, 0),
+            "drawn / weighted, mean, to held-out images": np.nanmean(held_out[:, 1] - held_out[:, 0], 0),
+            "`inverted` / weighted, mean": np.mean((inverted - w)[1:], 0),
+            "min_snr drawn / v": p[2] - w[0],
+            "min_snr weighted / v": w[2] - w[0],
+        }
+        found |= {f"batches of {batch}: {name}": np.exp(one).tolist() for name, one in own.items()}
+    rates = _own_rates()
+    best = (rates[split, _best(split, rates)] for split in ("p", "w"))
+    both = [math.exp(p - w) for p, w in zip(*best, strict=True)]
+    return found | {"batches of 64: min_snr drawn / weighted, each at its best learning rate": both}
+
+
+def causes() -> str:
+    """The table of what the slope and the shares rest on, also looked at afterwards."""
+    lines = [
+        "| images of a batch | slope without `w` | between objectives without v | the second moment explains | the "
+        "spread explains |",
+        "| ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for batch in measured():
+        y, found = values(batch), slope(batch, "w")
+        shown = [f"{100 * explained(y.mean(2), x):.0f} %" for x in (second_moments(), spreads())]
+        lines.append(
+            f"| {batch} | {found.mean:+.3f} {_ends(found)} | {_percent(shares(y[1:]))} | {' | '.join(shown)} |"
+        )
+    return "\n".join(lines)
+
+
+def _own_rates() -> dict[tuple[str, float], list[float]]:
+    """Division of min_snr's objective and learning rate -> y at batches of 64, of the seeds that all have."""
+    tables = {RATE: rows(FOLDER / "digits_64.per_seed.csv", METRIC)}
+    for path in FOLDER.glob("rates_*.per_seed.csv"):
+        tables[float(path.name.removesuffix(".per_seed.csv").partition("_")[2])] = rows(path, METRIC)
+    cells = {
+        (split, rate): own
+        for rate, table in sorted(tables.items())
+        for row, own in table.items()
+        for split in ("w", "p")
+        if row.endswith(f"split={split}") and ("objective=" not in row or "objective=min_snr" in row)
+    }
+    seeds = sorted(set.intersection(*(set(own) for own in cells.values())))
+    return {cell: [math.log(own[seed]) for seed in seeds] for cell, own in cells.items()}
+
+
+def _best(split: str, found: dict[tuple[str, float], list[float]]) -> float:
+    return min((rate for own, rate in found if own == split), key=lambda rate: fmean(found[split, rate]))
+
+
+def own_rates() -> str:
+    """The table of these, as geometric means."""
+    found = _own_rates()
+    rates = sorted({rate for _, rate in found})
+    lines = [f"| min_snr | {' | '.join(f'{rate:g}' for rate in rates)} |", "| --- |" + " ---: |" * len(rates)]
+    for split, said in (("w", "weighted"), ("p", "drawn")):
+        texts = [f"{math.exp(fmean(found[split, rate])):.3g}" for rate in rates]
+        marked = [
+            f"**{text}**" if rate == _best(split, found) else text for rate, text in zip(rates, texts, strict=True)
+        ]
+        lines.append(f"| {said} | {' | '.join(marked)} |")
+    return "\n".join(lines)
 
 
 def moments() -> str:
@@ -342,6 +417,8 @@ def _percent(found: Shares) -> str:
 
 PARTS = {
     "moments": moments,
+    "causes": causes,
+    "own_rates": own_rates,
     "afterwards": afterwards,
     "predictions": predictions,
     "summary": summary,
