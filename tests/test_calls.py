@@ -3,6 +3,7 @@
 Counted are the `call` events of `sys.setprofile`, from before `diffusion_lab` is imported to the call of the sampler's
 `draw` itself, whose code lies in the package: functions, methods, lambdas, comprehensions, and each time that a
 generator goes on. Bodies of modules and classes are left out, and functions that other libraries call count as well.
+What a processor with matrix units does beside, timed passes of the network (`cli.bfloat16`), is no part of it.
 """
 
 from __future__ import annotations
@@ -18,11 +19,15 @@ import collections, importlib.util, inspect, os, sys
 import hydra, torch  # none of ours: without an event for each call of their own import
 
 package = os.path.dirname(importlib.util.find_spec("diffusion_lab").origin) + os.sep
-calls = collections.Counter()
+calls, probing = collections.Counter(), [False]
 
 def count(frame, event, argument):
     code = frame.f_code
-    if event != "call" or not code.co_filename.startswith(package) or not code.co_flags & inspect.CO_OPTIMIZED:
+    if event not in ("call", "return") or not code.co_filename.startswith(package):
+        return
+    if code.co_name == "faster_bfloat16":
+        probing[0] = event == "call"
+    if probing[0] or event != "call" or not code.co_flags & inspect.CO_OPTIMIZED:
         return
     calls[code.co_filename.removeprefix(package), code.co_qualname] += 1
     if code.co_name == "draw" and code.co_filename.startswith(package + "timesteps"):

@@ -149,7 +149,8 @@ def resume_arguments(arguments: list[str]) -> list[str]:
         key = word.partition("=")[0].lstrip("+")
         if key == "init_from":
             raise ConfigError(f"{word} must be left out with resume={folder}, which goes on from its own checkpoint")
-        if key in FOLDERS:
+        # Lightning starts the other processes of a run with the folder of the run itself.
+        if key in FOLDERS and Path(word.partition("=")[2].strip("'\"")).resolve() != folder.resolve():
             raise ConfigError(f"{word} must be left out with resume={folder}, which goes on there; move the folder")
     check_run_folder("resume", folder)
     kept = resume_overrides(folder, record.get("overrides"), given, is_own(record))

@@ -146,7 +146,7 @@ def test_the_card_says_what_the_run_says(made: Path, tmp_path: Path) -> None:
         "| weights | `average 0.9` |",
         "| `fd128_digits` |",
         "samples 128, solver ddim-2-eta0, ema_decay 0.9",
-        "diffusion-lab train hydra.run.dir=",
+        "diffusion-lab train network=dit_tiny",
     ):
         assert line in card, line
 

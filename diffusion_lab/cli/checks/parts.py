@@ -28,6 +28,7 @@ from diffusion_lab.cli.checks.compatibility import (
 )
 from diffusion_lab.cli.checks.machine import check_disk
 from diffusion_lab.cli.checks.method import MethodCheck
+from diffusion_lab.cli.checks.nodes import NETWORK_ARGUMENTS
 from diffusion_lab.cli.checks.setting import as_text
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, nearest
 from diffusion_lab.cli.load import open_runs, trusted
@@ -182,8 +183,10 @@ class _PartsCheck(MethodCheck):
     def _check_network(self) -> None:
         """Build the network of this run on the meta device."""
         self.objects["network"] = meta_network(self.parts.without("network"))
-        for name, defined in ({"num_classes": None} | network_arguments(self.parts)).items():
-            if self.cfg.network.get(name) not in (None, defined):
+        typed = [name for name in ("num_classes", *NETWORK_ARGUMENTS) if self.cfg.network.get(name) is not None]
+        arguments = network_arguments(self.parts) if typed else {}
+        for name in typed:
+            if self.cfg.network[name] != (defined := arguments.get(name)):
                 self.say(
                     f"network.{name}={self.cfg.network[name]} must be left out, because the run defines it as "
                     f"{as_text(defined)}{'; set dataset.conditional=true for labels' if defined is None else ''}"
