@@ -2,10 +2,11 @@
 
     python -m experiments.option_figures      (`make pages`)
 
-By timestep and on ln SNR, on the linear and the cosine schedule with eps; of what changes with the step, at step 0 and
-after all changes. A sampler that learns has no distribution before training: for those of the crossed study it is the
-share of the objective that was measured, mean over its runs, beside that of uniform.
-Others have no figure, and neither have wrappers: around samplers they change how p is drawn and not p, and around
+By timestep and on ln SNR, on the linear and the cosine schedule with eps, and with what the option's own command sets
+beside it. Of a sampler that learns or changes with the step and is in the crossed study, it is the share of the
+objective that was measured, mean over its runs, beside that of uniform. Others that change are shown at step 0 and
+after all changes; others that learn have no figure, since there is no distribution before training, and neither has one
+whose command names a file. Wrappers have none either: around samplers they change how p is drawn and not p, and around
 weightings they multiply by what depends on a row's loss, or is learned.
 """
 
@@ -23,12 +24,14 @@ from matplotlib.figure import Figure
 from diffusion_lab.cli.conf_folder import conf_dir
 from diffusion_lab.cli.config import compose_train
 from diffusion_lab.cli.options import files
+from diffusion_lab.cli.options.described import described
+from diffusion_lab.cli.path_arguments import path_arguments
 from diffusion_lab.cli.show_numbers import numbers_before_training
 from diffusion_lab.files import write_whole
 from diffusion_lab.plotting import line_style, log_axis, log_snr_axis, panels, style, svg
 from diffusion_lab.reports.timestep_numbers import TimestepNumbers, log_snr_range, wide
 from experiments.crossed import EDGES, FOLDER, Cell, allocations_of
-from experiments.option_pages import DRAWN, NEEDED
+from experiments.option_pages import DRAWN, beside
 from experiments.option_pages import FOLDER as PAGES
 
 SCHEDULES = ("cosine", "linear")
@@ -41,22 +44,23 @@ BASE = ["base=ddpm", "dataset=digits"]
 
 def drawn(group: str, name: str) -> Figure | None:
     """The figure of an option; None for one that has none."""
-    found = [_shown(group, name, schedule) for schedule in SCHEDULES]
-    if found := [both for both in found if both]:
-        return _known(group, found)
-    own = _measured(name) if group == "sampler" else {}
-    return _averaged(own, _measured("uniform")) if own else None
+    found = [both for schedule in SCHEDULES if (both := _shown(group, name, schedule))]
+    fixed = bool(found) and all(len(both) == 1 for both in found)
+    if not fixed and group == "sampler" and (own := _measured(name)):
+        return _averaged(own, _measured("uniform"))
+    return _known(group, found) if found else None
 
 
 def _shown(group: str, name: str, schedule: str) -> list[TimestepNumbers]:
     """The numbers at step 0, and those after all changes if they differ; none for an option without a figure."""
-    parts = files.read_option(group, name, [conf_dir()]).parts
-    around = any(part == group for part, _ in parts.values())  # others, which have figures
-    if name == "from_file" or around:
+    about = described(group, name, [conf_dir()])
+    around = any(part == group for part, _ in about.option.parts.values())  # others, which have figures
+    reads = {f"{group}.{key}" for key, kind in path_arguments(about.option.target).items() if kind == "read"}
+    if around or any(word.partition("=")[0] in reads for word in beside(about.option)):
         return []
-    cfg = compose_train([*BASE, f"schedule={schedule}", f"{group}={name}", *NEEDED.get(name, [])], Path("runs"))
+    cfg = compose_train([*BASE, f"schedule={schedule}", about.option.setting, *beside(about.option)], Path("runs"))
     one, late = (numbers_before_training(schedule, cfg, step, "eps", []) for step in (0, LATE))
-    if one.note.startswith(LEARNS) or (group == "sampler" and name == "clts"):
+    if one.note.startswith(LEARNS):
         return []
     if np.allclose(one.p, late.p) and np.allclose(one.weight, late.weight):
         return [one]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -19,18 +20,13 @@ from pathlib import Path
 from diffusion_lab.cli.conf_folder import conf_dir
 from diffusion_lab.cli.options import files
 from diffusion_lab.cli.options.described import Described, described
+from diffusion_lab.cli.options.files import Option
 from diffusion_lab.cli.options.groups import ABOUT
 from diffusion_lab.cli.options.text import commands
 from experiments.option_measured import measured
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "options"
-NEEDED = {  # words for a picture of what has no default, or needs another part
-    "slot_restricted": ["sampler.edges=[0,100,300,600,1000]", "sampler.slots=[1]"],
-    "by_weight": ["weighting=min_snr"],
-}
 DRAWN = ("sampler", "weighting")  # they change which noise is trained on, alone
-
-
 CAPTION = {
     "sampler": "*How often a timestep is drawn on the cosine and the linear schedule, by t and by ln SNR.*",
     "weighting": "*The weight by t and by ln SNR, on the cosine and the linear schedule, as a factor on the eps-loss "
@@ -111,7 +107,7 @@ def _page(one: Described) -> str:
     if picture.is_file():
         measures = "<!-- objective -->" in picture.read_text("utf-8")  # a label of the figure of a sampler that changes
         said = MEASURED if measures else CAPTION[option.group]
-        words = " and ".join(f"`{word}`" for word in NEEDED.get(option.name, ()))
+        words = " and ".join(f"`{word}`" for word in beside(option))
         body += [f"![What {option.setting} trains on]({picture.name})", said + (f" *With {words}.*" if words else "")]
     if body:
         parts += ["## What it does", *body]
@@ -130,6 +126,12 @@ def _page(one: Described) -> str:
     if one.definition:
         parts.append(f"In the code: `{one.definition.name}`.")
     return "\n\n".join(parts) + "\n"
+
+
+def beside(option: Option) -> list[str]:
+    """What the first `train` of the option's file sets besides the option: its picture is drawn with that."""
+    trainings = (words[2:] for command in option.commands if (words := shlex.split(command))[1] == "train")
+    return [word for word in next(trainings, []) if word != option.setting]
 
 
 def _linked(here: str, group: str, name: str) -> str:
