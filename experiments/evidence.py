@@ -15,7 +15,7 @@ from typing import NamedTuple
 from diffusion_lab.tables.judged import OVER_TRAINING
 from diffusion_lab.tables.text import ratio_words
 from diffusion_lab.verdicts import Verdict, judge, judge_alone
-from experiments import objective_page, small_batches_page
+from experiments import objective_values, small_batches_page
 from experiments.cells import results_of
 from experiments.crossed import ALONE, Cell, Values, cross, gains
 from experiments.crossed_default import confirming
@@ -151,7 +151,7 @@ def weightings() -> Iterator[Evidence]:
         "drawn / weighted, mean": "drawn in proportion to the weights / uniform with the weights, mean of four",
         "min_snr drawn / weighted, each at its best learning rate": "that of min_snr, each at its best learning rate",
     }
-    for line in alone("objective/README.md", list(objective_page.means().items())):
+    for line in alone("objective/README.md", list(objective_values.means().items())):
         batches, _, name = line.said.partition(": ")
         if name in named:
             yield line._replace(said=f"digits, cosine, v, {batches}: {named[name]}")

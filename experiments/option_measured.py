@@ -7,7 +7,7 @@ from pathlib import Path
 
 from diffusion_lab.tables.text import ratio_words
 from diffusion_lab.verdicts import Verdict, judge_alone
-from experiments import objective_page, small_batches_page
+from experiments import objective_values, small_batches_page
 from experiments.crossed import ALONE, cross, gains
 from experiments.crossed_page import OWN_PREDICTIONS, decided, first, table, values, weighting_sentence
 from experiments.objective.split import OBJECTIVES, SPLITS
@@ -97,8 +97,8 @@ def _drawn(*names: str) -> str:
     """Objectives in the draws, against the same in the weights."""
     lines = []
     for name in names:
-        for batch in objective_page.measured():
-            found = objective_page.verdicts(batch)[OBJECTIVES.index(name)][SPLITS.index("p")]
+        for batch in objective_values.measured():
+            found = objective_values.verdicts(batch)[OBJECTIVES.index(name)][SPLITS.index("p")]
             if found is not None:
                 marked = "**{}**" if found.decided else "{}"
                 said = marked.format(f"{' '.join(ratio_words(found))}, {word(found)}")

@@ -17,9 +17,9 @@ from diffusion_lab.cli.main import main
 from diffusion_lab.diffusion import P2, ConstantEps, MinSNR, cosine
 from diffusion_lab.testing import check_sampler
 from diffusion_lab.timesteps import LogitNormal
-from experiments import objective_page
+from experiments import objective_page, objective_values
 from experiments.objective.split import OBJECTIVES, SPLITS, Split
-from experiments.objective_page import FOLDER, shares, slopes
+from experiments.objective_values import FOLDER, shares, slopes
 from experiments.study_cells import rows
 from tests.harness import Child
 
@@ -101,8 +101,8 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None
     place = tmp_path / "study"
     (place / "sampler").mkdir(parents=True)
     shutil.copy(FOLDER / "sampler" / "split.yaml", place / "sampler")
-    moments = objective_page.second_moments()
-    monkeypatch.setattr(objective_page, "FOLDER", place)
+    moments = objective_values.second_moments()
+    monkeypatch.setattr(objective_values, "FOLDER", place)
     rows.cache_clear()
 
     def write(levels: dict[int, list[float]], slopes: dict[int, float], noise: float = 0.02) -> None:
@@ -112,7 +112,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None
             for (i, one), (k, split), seed in product(enumerate(OBJECTIVES), enumerate(SPLITS), range(8)):
                 value = math.exp(level[i] + slopes[batch] * moments[i, k] + noise * random.normal())
                 if (one, split) != ("v", "p"):
-                    for metric in (objective_page.METRIC, objective_page.HELD_OUT):
+                    for metric in (objective_values.METRIC, objective_values.HELD_OUT):
                         lines.append(f"objective={one} split={split},r,{seed},{metric},9,{value},p")
             (place / f"digits_{batch}.per_seed.csv").write_text("\n".join(lines))
 
@@ -165,28 +165,28 @@ def test_inverted_is_counted_by_its_verdicts(first, last, said: str, monkeypatch
 
 
 def fourth(cells: dict[int, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(objective_page, "_values", lambda batch, metric="": ([*range(8)], cells[batch]))
-    monkeypatch.setattr(objective_page, "measured", lambda: [*cells])
+    monkeypatch.setattr(objective_values, "_values", lambda batch, metric="": ([*range(8)], cells[batch]))
+    monkeypatch.setattr(objective_values, "measured", lambda: [*cells])
     return objective_page.predictions().split("\n")[6].split(" | ")[-1].strip(" |*")
 
 
 def test_the_fall_is_paired_by_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A seed that one batch size lacks is left out of both."""
-    moments, own = objective_page.second_moments(), np.arange(8.0)
+    moments, own = objective_values.second_moments(), np.arange(8.0)
     y = {16: 2 * own[:, None, None] * moments, 256: own[:, None, None] * moments}
     found = {batch: (list(range(8)), np.moveaxis(one, 0, 2)) for batch, one in y.items()}
     found[256] = ([0, 1, 2, 4, 5, 6, 7], np.delete(found[256][1], 3, 2))
-    monkeypatch.setattr(objective_page, "_values", lambda batch, metric="": found[batch])
-    fallen = objective_page.fall()
+    monkeypatch.setattr(objective_values, "_values", lambda batch, metric="": found[batch])
+    fallen = objective_values.fall()
     assert fallen.n == 7 and fallen.mean == pytest.approx(np.delete(own, 3).mean())
 
 
 def test_nothing_is_said_of_a_batch_size_that_lacks_seeds(study: Callable[..., None]) -> None:
     study(dict.fromkeys((16, 64, 256), RISING), {16: 0.4, 64: 0.0, 256: 0.0})
-    file = objective_page.FOLDER / "digits_16.per_seed.csv"
+    file = objective_values.FOLDER / "digits_16.per_seed.csv"
     file.write_text("\n".join(line for line in file.read_text().split("\n") if ",7," not in line))
     rows.cache_clear()
-    assert objective_page.measured() == [64, 256]
+    assert objective_values.measured() == [64, 256]
     outcomes = [line.split(" | ")[-1].strip(" |*") for line in objective_page.predictions().split("\n")[2:]]
     assert outcomes == ["runs missing: 16"] * 3 + [R, "runs missing: 16", R, "runs missing: 16"]
     assert [line.split(" | ")[0] for line in objective_page.summary().split("\n")[2:]] == ["| 64", "| 256"]
@@ -194,7 +194,7 @@ def test_nothing_is_said_of_a_batch_size_that_lacks_seeds(study: Callable[..., N
 
 def test_what_was_looked_at_afterwards(study: Callable[..., None]) -> None:
     study(dict.fromkeys((16, 64, 256), [0.0, 0.1, -0.2, 0.3, 0.4]), {16: 0.4, 64: 0.0, 256: 0.0}, noise=1e-6)
-    found, moments = objective_page.means(), objective_page.second_moments()
+    found, moments = objective_values.means(), objective_values.second_moments()
     wanted = math.exp(0.4 * np.mean(moments[1:, 1]))
     np.testing.assert_allclose(found["batches of 16: drawn / weighted, mean"], wanted, rtol=1e-4)
     np.testing.assert_allclose(found["batches of 64: min_snr weighted / v"], math.exp(-0.2), rtol=1e-4)
@@ -202,17 +202,17 @@ def test_what_was_looked_at_afterwards(study: Callable[..., None]) -> None:
 
 def test_the_spread_of_the_weights_and_what_explains() -> None:
     """sum q^2/p is 1 where all is in the draws, and that of the squared weights where nothing is."""
-    spreads = objective_page.spreads()
+    spreads = objective_values.spreads()
     one = Split(cosine(1000), "min_snr", "w", *MEASURED)
     squared = float(one.weight(torch.arange(1000), 0).double().square().mean())
     assert spreads[2, 1] == pytest.approx(-math.log(squared), rel=1e-6)
     x = np.array([[0.0, 1, 2, 3], [5, 5, 7, 9]])
-    assert objective_page.explained(2 * x + [[1], [-4]], x) == pytest.approx(1)
+    assert objective_values.explained(2 * x + [[1], [-4]], x) == pytest.approx(1)
     y = x + [[0, 1, -1, 0], [1, -1, 0, 0]]
     within = x - x.mean(1, keepdims=True)
     other = y - y.mean(1, keepdims=True)
     wanted = np.corrcoef(within.ravel(), other.ravel())[0, 1] ** 2
-    assert objective_page.explained(y, x) == pytest.approx(wanted)
+    assert objective_values.explained(y, x) == pytest.approx(wanted)
 
 
 def test_each_way_is_compared_at_its_own_best_rate(study: Callable[..., None]) -> None:
@@ -221,8 +221,8 @@ def test_each_way_is_compared_at_its_own_best_rate(study: Callable[..., None]) -
         lines = ["row,run,seed,metric,step,value,protocol"]
         for split, value in (("w", w), ("p", p)):
             lines += [f"x split={split},r,{seed},fd2k_digits,9,{value},p" for seed in range(3)]
-        (objective_page.FOLDER / f"rates_{rate}.per_seed.csv").write_text("\n".join(lines))
-    ratio = objective_page.means()["batches of 64: min_snr drawn / weighted, each at its best learning rate"]
+        (objective_values.FOLDER / f"rates_{rate}.per_seed.csv").write_text("\n".join(lines))
+    ratio = objective_values.means()["batches of 64: min_snr drawn / weighted, each at its best learning rate"]
     np.testing.assert_allclose(ratio, 1 / 2)
     assert objective_page.own_rates().split("\n")[2:] == [
         "| weighted | **2** | 2.72 | 5 |",
