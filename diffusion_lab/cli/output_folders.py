@@ -91,7 +91,7 @@ def check_sweep_folder(folder: Path) -> None:
             raise ConfigError(f"hydra.sweep.dir={folder} must hold its own files, and {where}")
 
 
-def writable(key: str, folder: Path, top: Path | None = None, files: Collection[str] = ()) -> Path:
+def writable(key: str, folder: Path, top: Path | None = None, files: Collection[str] = (), make: bool = True) -> Path:
     """Make a folder that a command will write to, with its parents.
 
     Args:
@@ -99,6 +99,8 @@ def writable(key: str, folder: Path, top: Path | None = None, files: Collection[
         folder: the folder.
         top: the folder from elsewhere in which it lies; None if the user named it.
         files: names of the files that the command will write there.
+        make: False for a command that may find nothing to write: the folder is only looked at, or the one in which it
+            would be made.
 
     Raises:
         ConfigError: it cannot be made or written to, a link in `top` leads elsewhere, or a folder has the name of a
@@ -109,10 +111,12 @@ def writable(key: str, folder: Path, top: Path | None = None, files: Collection[
         check_places(key, top, [folder])
     folder = current(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not os.access(folder, os.W_OK):
+        if make:
+            folder.mkdir(parents=True, exist_ok=True)
+        there = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
+        if not os.access(there, os.W_OK):
             raise PermissionError(13, "Permission denied")
-        for name in {entry.name for entry in os.scandir(folder)} & set(files):
+        for name in {entry.name for entry in os.scandir(there)} & set(files):
             refuse_folder(folder / name)
     except NotInside as error:
         raise ConfigError(str(error)) from error

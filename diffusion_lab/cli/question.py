@@ -42,12 +42,15 @@ def words(question: Mapping[str, Any]) -> str:
     return f"{metric} {ESTIMANDS[question['estimand']]}; equal up to a ratio of {question['margin']:g}; {count}"
 
 
-def metric_fault(cfg: DictConfig, evaluation: Evaluation, data: ImageDataModule, beside: Iterable[str]) -> str | None:
-    """The sentence about a metric that this run does not measure; None if it does, or measures none at all. Other
-    values that can be asked for, such as val/loss, are `beside`."""
+def metric_fault(
+    cfg: DictConfig, evaluation: Evaluation, data: ImageDataModule, beside: Iterable[str], typed: Sequence[str]
+) -> str | None:
+    """The sentence about a metric that this run does not measure; None if it does, or if it measures none and the
+    question is that of a preset, no word of `typed`. Other values that can be asked for, such as val/loss, are
+    `beside`."""
     wanted, measured = cfg.question.metric, [metric.name for metric in evaluation.measured(data)]
-    known = [*measured, *beside]
-    if wanted is None or not measured or wanted in known:
+    known, asked = [*measured, *beside], any(word.startswith("question.metric=") for word in typed)
+    if wanted is None or wanted in known or not (measured or (asked and known)):
         return None
     which = f"one of {', '.join(known)}, which this run measures"
     return f"question.metric={wanted} must be {which}{nearest(wanted, known)}; use question.metric={known[0]}"

@@ -217,6 +217,11 @@ def test_words_are_checked_before_tables_are_composed(tmp_path, capsys, monkeypa
         assert said in capsys.readouterr().err
 
 
+def test_a_folder_is_made_only_for_what_is_written(tmp_path, capsys):
+    assert main(["adaptive_beta", "scale=smoky", "--out", str(tmp_path / "made" / "here")]) == 2
+    assert "scale=smoky must be one of" in capsys.readouterr().err and not (tmp_path / "made").exists()
+
+
 def test_a_variable_that_keeps_it_offline_is_named(sweep, capsys, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "disabled")
     assert main([str(sweep)]) == 0

@@ -10,6 +10,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import open_dict
 
 from diffusion_lab.cli.config import conf_dir, config_hash
+from diffusion_lab.cli.main import main
 from diffusion_lab.cli.question import question_of, words
 from diffusion_lab.cli.validate import check
 from diffusion_lab.runs.names import SWEEP
@@ -43,6 +44,12 @@ def test_what_is_measured_can_be_asked_for(composed, typed: str) -> None:
 def test_a_run_that_measures_nothing_is_valid_whatever_its_preset_asks(composed) -> None:
     cfg = composed("metrics=none", "question.metric=fid")
     assert check(cfg) == [] and question_of([cfg])["metric"] is None and question_of([cfg])["samples"] is None
+
+
+def test_a_metric_that_was_typed_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "question.metric=fid", "metrics=none", "dry_run=true"]) == 2
+    said = capsys.readouterr().err
+    assert "question.metric=fid must be one of val/loss" in said and "use question.metric=val/loss" in said
 
 
 def test_what_is_recorded(composed) -> None:

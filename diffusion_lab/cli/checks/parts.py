@@ -81,7 +81,7 @@ class _PartsCheck(MethodCheck):
             results = [name for one in acting.values() for name in getattr(one, "results", lambda data: ())(data)]
             self._check_sweep_metric(results)
             beside = [name for name in results if name.startswith("val/")]
-            self.say(metric_fault(self.cfg, self.objects["metrics"], data, beside))
+            self.say(metric_fault(self.cfg, self.objects["metrics"], data, beside, typed()))
         self.say(*deleted_faults(self.cfg, typed()))
         self.say(coupling_fault(self.cfg, self.objects.get("coupling")))
         self.say(*time_map_faults(kind, self.objects))

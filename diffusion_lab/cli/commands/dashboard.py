@@ -37,13 +37,13 @@ def main(argv: list[str]) -> int:
         for key in ("project", "entity"):  # before the jobs of tables are composed
             if typed := getattr(options, key):
                 check_project(key, typed)
-        if options.out:
-            writable("out", Path(options.out))
+        if options.out:  # before the jobs of tables are composed; after that there may be nothing to write
+            writable("out", Path(options.out), make=False)
         with waiting("collecting the runs and what they log"):
             source = source_of(options.target, options.words, seeds)
         project = check_project("project", options.project or source.project)
         workspace = Workspace(source.name, project, source.selection, sections(source.logged))
-        out = Path(options.out) if options.out else source.out
+        out = writable("out", Path(options.out)) if options.out else source.out
         if not options.out and Path(options.target).is_dir():
             check_places("dashboard", Path(options.target), [out])
         print(f"workspace: {write_specification(out / 'workspace.json', workspace)}")
