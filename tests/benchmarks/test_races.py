@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 
@@ -53,3 +54,11 @@ def test_the_guide_says_what_the_page_has() -> None:
     ends = [f"{100 * end:.1f}" for own in aside for end in (min(own), max(own))]
     assert "{2} to {3} % of races instead of {0} to {1} %".format(*ends) in guide.replace("\n", " ")
     assert f"misses in at most {100 * wrong:.1f} %" in guide
+    ten = [line for line in found if line[0] == "digits" and line[2] == "10" and line[4]]
+    costs, aside = ([float(line[column]) for line in ten] for column in (8, 7))
+    assert f"ten seeds takes {100 * min(costs):.0f} to {100 * max(costs):.0f} %" in guide
+    assert 1 / 3 > min(costs) / 2 > 0.32 and max(costs) / 2 == 2 / 5
+    assert f"aside in {100 * min(aside):.1f} to {100 * max(aside):.1f} % of races" in guide
+    second = races.PAGE.read_text(encoding="utf-8").partition("Regret with a margin")[2]
+    regrets = re.findall(r"^\| digits \| \d+ \| 10 \| \S+ \| (\S+) \| \S+ \| (\S+) ", second, re.M)
+    assert len(regrets) == len(ten) and all(float(race) < float(five) for race, five in regrets)
