@@ -74,7 +74,7 @@ def _shallow(value: Any) -> bool:
 
 
 CONTENT: dict[Any, Kind] = {
-    **dict.fromkeys(("format", "global_step", "epoch"), is_count),
+    **dict.fromkeys(("format", "global_step", "epoch", "accumulate"), is_count),
     "pytorch-lightning_version": str,
     "state_dict": _weights,
     "loops": _named(lambda value: not deeper(value) and isinstance(value, dict) and _counters(value)),

@@ -128,12 +128,16 @@ class RunModule(LightningModule):
         """Convert the saved count of microbatches to the present `accumulate_grad_batches`, which may have changed.
 
         Lightning steps the optimizer when its count of microbatches is a multiple of that number. A trainer that counts
-        epochs must keep it within an epoch.
+        epochs must keep it within an epoch, and also steps after the last microbatches of an epoch when they are fewer:
+        there the saved count is right, and is not that of the steps.
         """
         if self._trainer is None:
             return
         self.restoring = True
-        done = checkpoint["global_step"] * self.trainer.accumulate_grad_batches
+        accumulate = self.trainer.accumulate_grad_batches
+        if checkpoint.get("accumulate") == accumulate and not isinstance(self.trainer.fit_loop, StepLoop):
+            return
+        done = checkpoint["global_step"] * accumulate
         progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
         growth = done - progress["total"]["ready"]
         for counts in (progress["total"], progress["current"]):
@@ -162,6 +166,8 @@ class RunModule(LightningModule):
                 "written; earlier checkpoints are from before it"
             )
         checkpoint["may_be_infinite"] = sorted(allowed)
+        if self._trainer is not None:
+            checkpoint["accumulate"] = self.trainer.accumulate_grad_batches
 
     def _tick(self) -> None:
         """Count microbatches since the last optimizer step; Lightning's own count is off by one after a crash."""

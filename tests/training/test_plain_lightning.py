@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from torch.optim import SGD
 from torch.utils.data import DataLoader, Dataset, TensorDataset
@@ -96,6 +96,28 @@ def test_a_run_of_epochs_continues_in_the_middle_of_one(sampler: Any, tmp_path: 
     again, drawn = module(), sampling(sampler(T))
     trainer(drawn, max_epochs=3).fit(again, data(), ckpt_path=saved.best_model_path)
     assert f"step={STEPS + 1}" in saved.best_model_path
+    assert same(again.state_dict(), whole.state_dict())
+
+
+def test_an_epoch_with_an_incomplete_update_is_continued_in_its_middle(tmp_path: Path) -> None:
+    """Five batches in updates of two: the last update of an epoch has one, and the batches are not twice the steps. All
+    batches are equal, since Lightning begins the loader again."""
+
+    def fit(own: DiffusionModule, *callbacks: Any, **given: Any) -> list[tuple[int, int, int]]:
+        seen: list[tuple[int, int, int]] = []
+
+        class Watch(Callback):
+            def on_train_batch_end(self, trainer: Trainer, *arguments: Any) -> None:
+                seen.append((trainer.current_epoch, arguments[-1], trainer.global_step))
+
+        one = trainer(sampling(Uniform(T)), Watch(), *callbacks, max_epochs=2, accumulate_grad_batches=2)
+        one.fit(own, DataLoader([BYTES[:BATCH]] * 5, None), **given)
+        return seen
+
+    whole, again = module(), module()
+    saved = ModelCheckpoint(tmp_path, every_n_train_steps=4, save_top_k=-1)
+    seen = fit(whole, saved)
+    assert fit(again, ckpt_path=saved.best_model_path) == seen[-3:] == [(1, 2, 4), (1, 3, 5), (1, 4, 6)]
     assert same(again.state_dict(), whole.state_dict())
 
 
