@@ -70,7 +70,8 @@ class Streams:
 
     def key(self, stream: str, *position: int) -> int:
         """63-bit key of one position of one stream."""
-        text = "/".join((str(self._own.get(stream, self.seed)), stream, *map(str, position)))
+        seed = self._own.get(stream.partition("-")[0], self.seed)  # "noise-1" has further numbers of the source "noise"
+        text = "/".join((str(seed), stream, *map(str, position)))
         return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 
     def generator(self, device: torch.device | str, stream: str, *position: int) -> torch.Generator:
