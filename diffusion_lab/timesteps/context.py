@@ -131,7 +131,7 @@ class StepRecord:
         loss: (A*b,) native loss of each row: the mean over C, H, W of the squared error to the prediction's target.
         objective: (A*b,) the same after weighting and with the bound's variance term, before the draw's weight.
         errors: (A*b, E) errors that a prediction of several heads tracks; None or E = 0 otherwise.
-        accumulate: A.
+        microbatches: (A,) rows of each, which need not be equal with a loader of one's own; empty for one.
         weight: (A*b,) weight of each row from the draw, or None.
         auxiliary: name -> (A*b,) the rows of each auxiliary loss that was computed, before its weight.
         index: (A*b,) int64 the number of each image among the training images; None where they have none.
@@ -143,7 +143,7 @@ class StepRecord:
     loss: Tensor
     objective: Tensor
     errors: Tensor | None = None
-    accumulate: int = 1
+    microbatches: tuple[int, ...] = ()
     weight: Tensor | None = None
     auxiliary: Mapping[str, Tensor] = field(default_factory=dict)
     index: Tensor | None = None
@@ -171,7 +171,7 @@ class StepRecord:
             loss,
             objective,
             errors,
-            accumulate=len(records),
+            microbatches=tuple(len(r.t) for r in records),
             weight=weight,
             auxiliary=auxiliary,
             index=torch.cat(numbers) if numbers else None,
@@ -183,8 +183,10 @@ class StepRecord:
         The order does not depend on how the global batch is split. Must be called by every process or by none.
         """
         rows = gather_rows(local)  # process by process
-        rows = rows.unflatten(0, (-1, self.accumulate, len(local) // self.accumulate))
-        return rows.transpose(0, 1).flatten(0, 2)  # the global batch is cut into microbatches first
+        if len(self.microbatches) < 2 or len(rows) == len(local):
+            return rows
+        parts = rows.unflatten(0, (-1, len(local))).split(self.microbatches, 1)
+        return torch.cat([part.flatten(0, 1) for part in parts])  # the global batch is cut into microbatches first
 
     def gathered(self, objective: bool = False) -> tuple[Tensor, Tensor]:
         """t (G,) and loss (G,) float64 by `gather`, with one communication however often it is called.

@@ -200,7 +200,7 @@ def test_shuffled_rewards_do_not_depend_on_the_microbatches(rows, rewards):
             position = Position(0, 0, 1, micro, parts)
             sampler.draw(x0[some], Context(position, Streams(0), probe=probe))
         probe.gain = torch.tensor([0.0, 2.0, 0.5, 1.0])  # of the four rewarded rows
-        record = StepRecord(x0, {}, losses.long(), losses, losses, accumulate=parts)
+        record = StepRecord(x0, {}, losses.long(), losses, losses, microbatches=(len(x0) // parts,) * parts)
         sampler.observe(record, Context(Position(0, 0, 1, parts - 1, parts), Streams(0), probe=probe))
         states.append(weights(sampler))
     torch.testing.assert_close(*states)
