@@ -12,7 +12,7 @@ from torch.func import functional_call
 
 from diffusion_lab.arguments import check_made
 from diffusion_lab.auxiliary import Auxiliary
-from diffusion_lab.diffusion import Step
+from diffusion_lab.diffusion import Step, TrainingNoise
 from diffusion_lab.failure import Failure, WrongResult
 from diffusion_lab.networks.checks import layer_fault
 from diffusion_lab.streams import Streams
@@ -20,18 +20,19 @@ from diffusion_lab.training.run_module import RunModule
 from diffusion_lab.training.sharded import local
 
 
-def accumulation_fault(
-    path: str, part: Auxiliary | type[RunModule], accumulate: int, other: str = "null"
-) -> str | None:
-    """The message for a loss or a step that compares rows, named by its path, where those of an update are not there at
-    once; `other` is what could take its place."""
-    if accumulate == 1 or not part.of_batch:
-        return None
-    kind = part if isinstance(part, type) else type(part)
-    return (
-        f"accumulate={accumulate} must be 1 with {path}={kind.__name__}, which compares the rows of the whole batch; "
-        f"use accumulate=1 and more devices, a smaller batch_size, or {path}={other}"
-    )
+def accumulation_faults(
+    accumulate: int, parts: Mapping[str, Auxiliary | TrainingNoise | type[RunModule] | None]
+) -> Iterator[str]:
+    """The message for each part, by its path, that compares the rows of an update: with microbatches they are not there
+    at once."""
+    for path, part in parts.items():
+        of_batch = part.uses_images if isinstance(part, TrainingNoise) else part is not None and part.of_batch
+        if accumulate > 1 and of_batch:
+            kind, other = (part, "diffusion") if isinstance(part, type) else (type(part), "null")
+            yield (
+                f"accumulate={accumulate} must be 1 with {path}={kind.__name__}, which compares the rows of the whole "
+                f"batch; use accumulate=1 and more devices, a smaller batch_size, or {path}={other}"
+            )
 
 
 class AuxiliaryLosses(nn.ModuleDict):
@@ -72,11 +73,6 @@ class AuxiliaryLosses(nn.ModuleDict):
                 "layer of the auxiliary loss"
             )
         return self._kept
-
-    def accumulation_faults(self, accumulate: int) -> list[str]:
-        """One sentence for each loss that cannot be computed of so many microbatches."""
-        found = [accumulation_fault(f"auxiliary.{name}", loss, accumulate) for name, loss in self.losses.items()]
-        return [fault for fault in found if fault]
 
     @property
     def unbuilt(self) -> dict[str, Auxiliary]:

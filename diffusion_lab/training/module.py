@@ -22,7 +22,7 @@ from diffusion_lab.failure import WrongResult
 from diffusion_lab.optimizers import Weights
 from diffusion_lab.streams import Position, Streams
 from diffusion_lab.timesteps import Context, Draw, StepRecord, Uniform
-from diffusion_lab.training.auxiliary_losses import AuxiliaryLosses, accumulation_fault
+from diffusion_lab.training.auxiliary_losses import AuxiliaryLosses, accumulation_faults
 from diffusion_lab.training.run_module import RunModule, seed_dropout
 from diffusion_lab.training.validation_loss import ValidationLoss, own_batches
 
@@ -187,9 +187,9 @@ class DiffusionModule(RunModule):
                 "use callbacks=[TimestepSampling(sampler)] for another sampler"
             )
         self._find_learning()
-        accumulate = self.trainer.accumulate_grad_batches
-        own = accumulation_fault("model", type(self), accumulate, "diffusion")
-        for fault in (*([own] if own else []), *self.auxiliary.accumulation_faults(accumulate)):
+        losses = {f"auxiliary.{name}": loss for name, loss in self.auxiliary.losses.items()}
+        parts = {"model": type(self), "coupling": self.coupling} | losses
+        for fault in accumulation_faults(self.trainer.accumulate_grad_batches, parts):
             raise ValueError(fault)
 
     def _find_learning(self) -> None:

@@ -9,9 +9,10 @@ import torch
 from lightning.pytorch import Trainer
 from torch import Tensor
 
+from diffusion_lab.diffusion.coupling import MinibatchOT, Offset
 from diffusion_lab.failure import WrongResult
 from diffusion_lab.training import DiffusionModule
-from diffusion_lab.training.auxiliary_losses import accumulation_fault
+from diffusion_lab.training.auxiliary_losses import accumulation_faults
 from diffusion_lab.training.module import Losses, Pairs
 from tests.auxiliary.small import at, images, module, stepped
 from tests.auxiliary.test_auxiliary import Late
@@ -91,9 +92,17 @@ class Ranked(DiffusionModule):
 @pytest.mark.filterwarnings("ignore")  # of Lightning, about its own features
 def test_a_step_that_compares_rows_is_not_accumulated() -> None:
     said = "accumulate=2 must be 1 with model=Ranked, which compares the rows of the whole batch; use accumulate=1 and"
-    assert str(accumulation_fault("model", Ranked, 2, "diffusion")).startswith(said)
-    assert accumulation_fault("model", Ranked, 1) is accumulation_fault("model", Largest, 2) is None
+    (fault,) = accumulation_faults(2, {"model": Ranked, "coupling": Offset(0.1), "auxiliary.none": None})
+    assert fault.startswith(said) and fault.endswith("or model=diffusion")
+    (fault,) = accumulation_faults(2, {"model": Largest, "coupling": MinibatchOT()})
+    assert "coupling=MinibatchOT, which compares" in fault and fault.endswith("or coupling=null")
+    assert [*accumulation_faults(1, {"model": Ranked, "coupling": MinibatchOT()})] == []
     loader = torch.utils.data.DataLoader(list(images()), batch_size=3)  # pyright: ignore[reportArgumentType]
     trainer = Trainer(accelerator="cpu", accumulate_grad_batches=2, max_steps=1, logger=False, barebones=True)
     with pytest.raises(ValueError, match=said):
         trainer.fit(module(kind=Ranked), loader)
+    paired = module()
+    paired.coupling = MinibatchOT()
+    trainer = Trainer(accelerator="cpu", accumulate_grad_batches=2, max_steps=1, logger=False, barebones=True)
+    with pytest.raises(ValueError, match="coupling=MinibatchOT, which compares"):
+        trainer.fit(paired, loader)

@@ -17,13 +17,12 @@ from diffusion_lab.auxiliary import Auxiliary
 from diffusion_lab.callbacks import AnnealingCallback, HeadTracking, TimestepSampling, WeightNormalization
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.data import Conditions, ImageDataModule, ImageSource
-from diffusion_lab.diffusion import Prediction, TrainingNoise, Weighting
+from diffusion_lab.diffusion import Prediction, Weighting
 from diffusion_lab.networks.checks import layer_fault
 from diffusion_lab.runs.trained_run import TrainedRun
 from diffusion_lab.solvers import Solver
 from diffusion_lab.timesteps import TimestepSampler, Uniform
 from diffusion_lab.training import ModelKind, RunModule
-from diffusion_lab.training.auxiliary_losses import accumulation_fault
 
 
 def clip_fault(solver: Solver, source: ImageSource) -> str | None:
@@ -68,26 +67,6 @@ def order_fault(cfg: DictConfig, data: ImageDataModule) -> str | None:
         return None
     name = cfg.order._target_.rpartition(".")[2]
     return f"order={name} must be given to the data set; add `order: ${{order}}` to its yaml file, or use order=null"
-
-
-def coupling_fault(cfg: DictConfig, coupling: TrainingNoise | None) -> str | None:
-    """The images of one update must be there at once."""
-    if coupling is None or not coupling.uses_images or cfg.accumulate == 1:
-        return None
-    return (
-        f"accumulate={cfg.accumulate} must be 1 with coupling={type(coupling).__name__}, which pairs the whole global "
-        "batch; use accumulate=1 and more devices, a smaller batch_size, or coupling=null"
-    )
-
-
-def accumulation_faults(cfg: DictConfig, kind: type[ModelKind], losses: Mapping[str, Auxiliary]) -> Iterator[str]:
-    """The rows of an update must be there at once for a step or a loss that compares them; `losses`: dotted path ->
-    loss."""
-    if fault := accumulation_fault("model", kind.trains, cfg.accumulate, "diffusion"):
-        yield fault
-    for path, loss in losses.items():
-        if fault := accumulation_fault(path, loss, cfg.accumulate):
-            yield fault
 
 
 def layer_faults(network: nn.Module, losses: Mapping[str, Auxiliary]) -> Iterator[str]:

@@ -12,9 +12,7 @@ from omegaconf import DictConfig
 from diffusion_lab.annealing import Constant
 from diffusion_lab.cli.build_model import build_network, network_arguments
 from diffusion_lab.cli.checks.compatibility import (
-    accumulation_faults,
     clip_fault,
-    coupling_fault,
     deleted_faults,
     guidance_fault,
     layer_faults,
@@ -38,6 +36,7 @@ from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.diffusion.schedules import MAX_TIMESTEPS
 from diffusion_lab.optimizers import Weights
 from diffusion_lab.training import DiffusionModel, ShardedStrategy
+from diffusion_lab.training.auxiliary_losses import accumulation_faults
 
 MATHS = ("schedule", "prediction", "variance", "preconditioning", "time", "coupling", "weighting")
 MATHS += ("sampler", "annealing", "solver")
@@ -83,10 +82,10 @@ class _PartsCheck(MethodCheck):
             beside = [name for name in results if name.startswith("val/")]
             self.say(metric_fault(self.cfg, self.objects["metrics"], data, beside, typed()))
         self.say(*deleted_faults(self.cfg, typed()))
-        self.say(coupling_fault(self.cfg, self.objects.get("coupling")))
         self.say(*time_map_faults(kind, self.objects))
         self._losses = {path: self.objects[path] for path in auxiliary if path in self.objects}
-        self.say(*accumulation_faults(self.cfg, kind, self._losses))
+        compared = {"model": kind.trains, "coupling": self.objects.get("coupling")} | self._losses
+        self.say(*accumulation_faults(self.cfg.accumulate, compared))
         self._check_optimizer()
         self._open_runs()
         if "dataset" in self.objects:
