@@ -116,7 +116,7 @@ class PowerFunction(AveragingRule):
             none. At least 20 in a run are advisable.
 
     Raises:
-        ValueError: no std, a std out of range, or a repeated std.
+        ValueError: no std, a std out of range or with too many digits for a file's name, or a repeated std.
     """
 
     argument = "stds"
@@ -126,6 +126,10 @@ class PowerFunction(AveragingRule):
             raise ValueError(f"stds={list(stds)} must name at least one std, each once; use [0.05,0.1]")
         for std in stds:
             check_number("stds", std, "()", 0, WIDEST, CURE)
+            if std_of(name_of(std)) != float(std):
+                raise ValueError(
+                    f"stds={std} must be at least 0.0001 and have at most six digits; use {max(std, 1e-4):.4f}"
+                )
         self.snapshot_every = check_integer("snapshot_every", snapshot_every, 0, "0 optimizer steps turn them off")
         self.names = tuple(map(name_of, stds))
         self._exponents = tuple(map(exponent, stds))

@@ -60,6 +60,7 @@ class EMA(StepCallback):
                 for name, p in parameters.items()
             }
         self._parameters = [p.detach() for p in parameters.values()]
+        self._alike = all(p.dtype == torch.float32 for p in self._parameters)  # not with precision="bf16-true"
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_train_start(trainer, pl_module)
@@ -68,8 +69,11 @@ class EMA(StepCallback):
 
     @torch.no_grad()
     def on_step_end(self, trainer: Trainer, module: RunModule, step: int, records: list[Record]) -> None:
+        weights = self._parameters
+        if not self._alike:
+            weights = [p.float() for p in weights]
         for average, share in zip(self._averages.values(), self.rule.shares(step), strict=True):
-            torch.ops.aten._foreach_lerp_(list(average.values()), self._parameters, share)
+            torch.ops.aten._foreach_lerp_(list(average.values()), weights, share)
         if self.rule.snapshot_every and step % self.rule.snapshot_every == 0:
             self._write(trainer, step)
 

@@ -22,6 +22,15 @@ from diffusion_lab.runs.names import EVALUATED, RECORD, RESULT
 from diffusion_lab.runs.record import is_done, read_result, write_record, write_result
 
 
+def named(trainer: Trainer) -> list[tuple[str, EvaluationCallback]]:
+    """The trainer's evaluations by name: the class, and from the second of one class on a number."""
+    found: dict[str, EvaluationCallback] = {}
+    for one in evaluations(trainer):
+        number = sum(type(other) is type(one) for other in found.values())
+        found[one.state_key if not number else f"{one.state_key}-{number + 1}"] = one
+    return [*found.items()]
+
+
 class RunRecord(RunCallback):
     """Writes what the run is (configuration, its hash, versions, parameters) and how it ended.
 
@@ -54,9 +63,11 @@ class RunRecord(RunCallback):
 
     def settle(self, evaluation: EvaluationCallback, step: int) -> None:
         """Record that an evaluation of the saved step `step` is finished and logged."""
+        if self._trainer is None:
+            return
         done = self._settled[1] if self._settled[0] == step else []
-        self._settled = (step, [*done, evaluation.state_key])
-        if self._trainer is not None and self._trainer.is_global_zero:
+        self._settled = (step, [*done, *(key for key, one in named(self._trainer) if one is evaluation)])
+        if self._trainer.is_global_zero:
             write_evaluated(self.directory, step, self._settled[1])
 
     def _owed(self) -> list[str]:
@@ -65,23 +76,22 @@ class RunRecord(RunCallback):
             return []
         step = self._trainer.global_step
         done = self._settled[1] if self._settled[0] == step else []
-        due = [e.state_key for e in evaluations(self._trainer) if e.due(self._trainer, step)]
-        return [key for key in due if key not in done]
+        return [key for key, one in named(self._trainer) if one.due(self._trainer, step) and key not in done]
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._trainer = trainer
-        sizes, owed = self._saved.get("lines", {}), list(self._saved.get("owed", []))
+        sizes, owed = self._saved.get("lines"), list(self._saved.get("owed", []))
         evaluated = read_evaluated(self.directory, trainer.global_step)
         if self._saved and evaluated is not None:
             done, sizes = evaluated
             owed, self._settled = [key for key in owed if key not in done], (trainer.global_step, done)
         owed = trainer.strategy.broadcast(owed)  # other processes may read the file after it has changed
-        for evaluation in evaluations(trainer):
-            evaluation.owed = evaluation.state_key in owed
+        for key, evaluation in named(trainer):
+            evaluation.owed = key in owed
         if trainer.is_global_zero:
             self._start(trainer, pl_module, sizes)
 
-    def _start(self, trainer: Trainer, pl_module: LightningModule, sizes: dict[str, int]) -> None:
+    def _start(self, trainer: Trainer, pl_module: LightningModule, sizes: dict[str, int] | None) -> None:
         (self.directory / RESULT).unlink(missing_ok=True)
         for logger in trainer.loggers:
             if isinstance(logger, RunLogger):

@@ -74,14 +74,15 @@ def lengths(folder: Path) -> dict[str, int]:
     return {name: path.stat().st_size for name, path in paths.items() if path.is_file() and not path.is_symlink()}
 
 
-def cut_back(folder: Path, step: int, sizes: Mapping[str, int]) -> None:
-    """Drop the lines after `step` from the files that no logger cuts, and truncate the files to `sizes`, bytes by name:
-    what lies beyond was written by an evaluation of this step, which will be repeated. Other names are ignored."""
+def cut_back(folder: Path, step: int, sizes: Mapping[str, int] | None) -> None:
+    """Drop the lines after `step` from the files that no logger cuts, and truncate the files to `sizes`, bytes by name,
+    0 for a file that was not there: what lies beyond was written by an evaluation of this step, which will be repeated.
+    Other names are ignored; None: the sizes are not known."""
     for name in (EVALUATIONS, TIMING):
         cut_lines(folder / name, step)
     for name, size in lengths(folder).items():
-        if size > sizes.get(name, size):
-            os.truncate(folder / name, sizes[name])
+        if sizes is not None and size > sizes.get(name, 0):
+            os.truncate(folder / name, sizes.get(name, 0))
 
 
 def append_evaluations(folder: Path, rows: Iterable[dict[str, Any]]) -> Path:

@@ -154,7 +154,7 @@ class LoopSampler:
                 f"state must be the state_dict() of a LoopSampler with a {kind} like this one ({why}); use the sampler "
                 "of the loop that saved it"
             ) from error
-        self._step, self._drawn = step, []
+        self._step, self._drawn, self._sums = step, [], []
 
     def _check_losses(self, loss: Tensor, objective: Tensor) -> Tensor:
         """`objective`, if both have a value for each row that was drawn; else ValueError."""

@@ -37,6 +37,14 @@ def test_widths_beyond_the_uniform_average_are_refused(width: float) -> None:
         PowerFunction([width])
 
 
+@pytest.mark.parametrize("width", [0.00005, 0.0123456789])
+def test_a_width_that_no_file_can_be_named_by_is_refused(width: float) -> None:
+    """Its snapshots would be written and never found."""
+    assert std_of(name_of(width)) != width
+    with pytest.raises(ValueError, match=r"stds=.* must be at least 0.0001 and have at most six digits; use 0\.0"):
+        PowerFunction([0.05, width])
+
+
 def test_names() -> None:
     assert [std_of(name_of(width)) for width in TRACKED] == list(TRACKED)
     assert [std_of(name) for name in ("0.9999", "std-", "std--1", "std-1e3", "std-0.05/../x")] == [None] * 5

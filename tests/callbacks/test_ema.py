@@ -46,6 +46,18 @@ def test_averages_follow_their_recursion(warmup):
             assert torch.allclose(holder.model.weight.double(), expected[decay], rtol=1e-5)
 
 
+def test_weights_in_bfloat16_are_averaged_in_float32():
+    """As with Trainer(precision="bf16-true")."""
+    torch.manual_seed(0)
+    holder = Holder().to(torch.bfloat16)
+    ema = EMA([0.5], warmup=False)
+    expected = holder.model.weight.detach().float()
+    for weight in run(ema, holder, 5):
+        expected = expected.lerp(weight.float(), 0.5)
+    (average,) = ema.state_dict().values()
+    assert torch.equal(average["weight"], expected) and average["weight"].dtype == torch.float32
+
+
 def test_raw_weights_come_back_also_after_a_failure():
     holder = Holder()
     ema = EMA([0.9])

@@ -72,6 +72,18 @@ def test_a_resumed_run_writes_each_line_once(tmp_path: Path) -> None:
     assert {name: (tmp_path / name).read_bytes() for name in NAMES} == before
 
 
+def test_a_file_that_the_checkpoint_did_not_have_is_emptied(tmp_path: Path) -> None:
+    """The first evaluation was killed after its lines were written; without a checkpoint nothing is cut."""
+    append_lines(tmp_path / "metrics.jsonl", rows(1))
+    at_checkpoint = lengths(tmp_path)
+    append_evaluations(tmp_path, [measured(1, "fid", 1.5, {})])
+    before = lengths(tmp_path)
+    cut_back(tmp_path, 1, None)
+    assert lengths(tmp_path) == before
+    cut_back(tmp_path, 1, at_checkpoint)
+    assert lengths(tmp_path) == at_checkpoint | {"evaluations.jsonl": 0}
+
+
 def test_a_foreign_checkpoint_cuts_nothing_outside_of_the_run(tmp_path: Path) -> None:
     run, other = tmp_path / "run", tmp_path / "other"
     append_lines(run / "metrics.jsonl", rows(1))

@@ -16,7 +16,7 @@ from diffusion_lab.diffusion.variance import FixedLarge
 from diffusion_lab.networks import UNet
 from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps import LearnedBeta, LossSecondMoment, TimestepSampler, Uniform
-from diffusion_lab.training import DiffusionModule, LoopSampler
+from diffusion_lab.training import DiffusionModule, LoopSampler, NotFinite
 
 STEPS, ROWS, T = 6, 16, 8
 
@@ -118,6 +118,20 @@ def test_a_loop_goes_on_with_the_same_draws() -> None:
     assert all(map(torch.equal, drawn[5:], again)) and second.step == whole.step == 8
     fresh = LoopSampler(loss_second_moment(), 1).draw(batches[5]).t
     assert not torch.equal(fresh, drawn[5])
+
+
+def test_what_a_loop_discards_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop that sees a NaN itself goes back to an older state, before the host has looked, as on a GPU."""
+    monkeypatch.setattr("diffusion_lab.training.own_loop._steps_between_looks", lambda device: 20)
+    timesteps, x0 = LoopSampler(loss_second_moment(), 1), torch.zeros(ROWS, 1, 8, 8)
+    timesteps.observe(losses_of(x0, timesteps.draw(x0).t))
+    saved = timesteps.state_dict()
+    timesteps.observe(torch.full_like(losses_of(x0, timesteps.draw(x0).t), torch.nan))
+    timesteps.load_state_dict(saved)
+    assert timesteps.state_dict()["step"] == 1
+    timesteps.observe(torch.full_like(losses_of(x0, timesteps.draw(x0).t), torch.nan))
+    with pytest.raises(NotFinite):  # a control
+        timesteps.state_dict()
 
 
 def test_a_sampler_that_does_not_adapt_needs_no_losses() -> None:
