@@ -102,6 +102,13 @@ class TimestepSampling(StepCallback):
         self._probe = DenoiserProbe(module.denoiser, module.streams, precision, 2 * rows)
         module.draw_timesteps = self._draw
 
+    def prepare(self, batch: Any) -> None:
+        """Build the sampler for whoever asks for its distribution before the first draw of a batch; else a no-op."""
+        if self._module.draw_timesteps == self._first_draw:
+            images = self._module.read(batch)["image"]
+            self._build(tuple(images.shape[1:]))
+            self._start(len(images))
+
     def _first_draw(self, x0: Tensor, cond: dict[str, Tensor]) -> Draw:
         self._build(tuple(x0.shape[1:]))
         self._start(len(x0))
@@ -165,6 +172,8 @@ class WeightNormalization(RunCallback):
         if module.weighting.normalize == "none":
             return
         snr = module.denoiser.schedule.snr
+        if sampling := find(trainer, TimestepSampling):
+            sampling.prepare(batch)
         sampler = sampler_of(trainer, snr)
         # With reweight a draw has the weight 1/(T p), so the effective distribution is uniform.
         effective = sampler.probabilities(step) * sampler.weight(torch.arange(len(snr), device=snr.device), step)

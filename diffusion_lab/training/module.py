@@ -214,9 +214,13 @@ class DiffusionModule(RunModule):
         super().on_train_start()
         self._own_batches = own_batches(self.trainer, self.denoiser)
 
+    def read(self, batch: Any) -> dict[str, Tensor]:
+        """What a batch has, the images under "image"; of a loader of one's own as `OwnBatches` says."""
+        return dict(batch) if self._own_batches is None else self._own_batches.read(batch)
+
     def training_step(self, batch: Any, batch_idx: int) -> dict[str, Any]:
         self._tick()
-        cond = dict(batch) if self._own_batches is None else self._own_batches.read(batch)
+        cond = self.read(batch)
         x0 = cond.pop("image")
         # In batches of one's own `index` may be a keyword of the network.
         self._index = cond.pop("index", None) if self._own_batches is None else None

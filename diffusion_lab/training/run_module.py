@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any, ClassVar, Protocol
 
 import torch
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loops.fit_loop import _FitLoop
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
@@ -45,6 +45,19 @@ class Record(Protocol):
         ...
 
 
+class _EndOfBatch(Callback):
+    """Ends each batch of a `RunModule`."""
+
+    on_train_batch_start: Any = None
+    on_before_zero_grad: Any = None
+    on_before_backward: Any = None
+    on_after_backward: Any = None
+    on_before_optimizer_step: Any = None
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: Any) -> None:
+        pl_module.end_batch(outputs)  # pyright: ignore[reportCallIssue]
+
+
 class RunModule(LightningModule):
     """A module that trains in steps whose random numbers are functions of their position.
 
@@ -63,6 +76,7 @@ class RunModule(LightningModule):
     on_before_backward: Any = None
     on_after_backward: Any = None
     on_before_optimizer_step: Any = None
+    on_train_batch_end: Any = None
 
     def __init__(self, streams: Streams) -> None:
         super().__init__()
@@ -174,7 +188,13 @@ class RunModule(LightningModule):
         step, before = self.global_step, self._position
         self._position = before._replace(step=step, micro=before.micro + 1 if step == before.step else 0)
 
-    def on_train_batch_end(self, outputs: dict[str, Any], batch: dict[str, Tensor], batch_idx: int) -> None:
+    def configure_callbacks(self) -> list[Callback]:
+        """Ends each batch before a `ModelCheckpoint` of Lightning writes; a hook of the module would come after it, and
+        the checkpoint would lack the last update of the averages and what the sampler has seen of it."""
+        callbacks = attrgetter("callbacks")(self.trainer)
+        return [] if any(isinstance(one, _EndOfBatch) for one in callbacks) else [_EndOfBatch()]
+
+    def end_batch(self, outputs: dict[str, Any]) -> None:
         """Call `after_step` after the last microbatch of an update, in which `global_step` has increased."""
         self._records.append(outputs["record"])
         if self._means is not None:

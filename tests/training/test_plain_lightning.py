@@ -16,7 +16,7 @@ from torch.optim import SGD
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from diffusion_lab import EMA, Denoiser, DiffusionModule, ImageDataModule, Streams, TimestepLog, TimestepSampling
-from diffusion_lab.callbacks import Validation
+from diffusion_lab.callbacks import Validation, WeightNormalization
 from diffusion_lab.callbacks.base import last_step
 from diffusion_lab.cli.commands.train import quiet_libraries
 from diffusion_lab.data import ArrayImages, ImageSource, to_float
@@ -89,14 +89,18 @@ def test_an_epoch_is_one_pass_and_the_same_steps_as_without_epochs(accumulate: i
 
 @pytest.mark.parametrize("sampler", [Uniform, NeedsShape])
 def test_a_run_of_epochs_continues_in_the_middle_of_one(sampler: Any, tmp_path: Path) -> None:
-    whole, parts = module(), module()
-    trainer(sampling(sampler(T)), max_epochs=3).fit(whole, data())
+    """Lightning's checkpoint has the averages and what the sampler has seen after its step, not before it."""
+
+    def fit(epochs: int, *callbacks: Any, **given: Any) -> list[Any]:
+        own, drawn, average = module(), sampling(sampler(T)), EMA([0.5])
+        trainer(*callbacks, drawn, average, max_epochs=epochs).fit(own, data(), **given)
+        return [own.state_dict(), drawn.state_dict(), average.state_dict()]
+
     saved = ModelCheckpoint(tmp_path, every_n_train_steps=STEPS + 1, save_top_k=-1)
-    trainer(sampling(sampler(T)), saved, max_epochs=2).fit(parts, data())
-    again, drawn = module(), sampling(sampler(T))
-    trainer(drawn, max_epochs=3).fit(again, data(), ckpt_path=saved.best_model_path)
+    whole = fit(3)
+    fit(2, saved)
     assert f"step={STEPS + 1}" in saved.best_model_path
-    assert same(again.state_dict(), whole.state_dict())
+    assert same(fit(3, ckpt_path=saved.best_model_path), whole)
 
 
 def test_an_epoch_with_an_incomplete_update_is_continued_in_its_middle(tmp_path: Path) -> None:
@@ -119,6 +123,29 @@ def test_an_epoch_with_an_incomplete_update_is_continued_in_its_middle(tmp_path:
     seen = fit(whole, saved)
     assert fit(again, ckpt_path=saved.best_model_path) == seen[-3:] == [(1, 2, 4), (1, 3, 5), (1, 4, 6)]
     assert same(again.state_dict(), whole.state_dict())
+
+
+def test_weights_are_normalized_by_a_sampler_that_is_built_from_the_first_batch(tmp_path: Path) -> None:
+    class Leans(NeedsShape):
+        """Its distribution is known once it is built, and changes with what it has seen."""
+
+        def probabilities(self, step: int) -> torch.Tensor:
+            return torch.softmax(self.seen.abs().mean() * torch.arange(T, dtype=torch.float64) / T, 0)
+
+        def quantile(self, u: torch.Tensor, step: int) -> torch.Tensor:
+            return TimestepSampler.quantile(self, u, step)
+
+    def fit(steps: int, *callbacks: Any, **given: Any) -> DiffusionModule:
+        own = module()
+        own.weighting = MinSNR(5.0, normalize="mean1_sampler")
+        one = trainer(sampling(Leans(T)), WeightNormalization(every=2), *callbacks, max_steps=steps)
+        one.fit(own, DataLoader([BYTES[:BATCH]] * STEPS, None), **given)
+        return own
+
+    saved = ModelCheckpoint(tmp_path, every_n_train_steps=2, save_top_k=-1)
+    fit(2, saved)
+    again, whole = fit(4, ckpt_path=saved.best_model_path), fit(4)
+    assert same(again.state_dict(), whole.state_dict()) and whole.weighting.factor != fit(2).weighting.factor
 
 
 class Dicts(Dataset):

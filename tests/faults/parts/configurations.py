@@ -160,14 +160,14 @@ def limit_run() -> None:
     """
     used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, resource.RLIM_INFINITY))
-    original = DiffusionModule.on_train_batch_end
+    original = DiffusionModule.end_batch
 
     def enough(self: DiffusionModule, *args: Any) -> None:
         original(self, *args)
         if self.global_step >= 2 and self.trainer.max_steps > 2:
             os._exit(0)
 
-    DiffusionModule.on_train_batch_end = enough
+    DiffusionModule.end_batch = enough
 
 
 def write_images(folder: Path) -> None:

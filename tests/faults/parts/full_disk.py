@@ -77,14 +77,14 @@ def after_step(step: int, act: Callable[[], object]) -> Callable[[], None]:
     """A patch that calls `act` after the step, before anything of that step is written."""
 
     def patch() -> None:
-        original = DiffusionModule.on_train_batch_end
+        original = DiffusionModule.end_batch
 
         def acting(self: DiffusionModule, *args: Any) -> None:
             if self.global_step == step:
                 act()
             original(self, *args)
 
-        DiffusionModule.on_train_batch_end = acting
+        DiffusionModule.end_batch = acting
 
     return patch
 
