@@ -140,13 +140,18 @@ def _facts(trained: TrainedDiffusion, run: Run) -> list[list[str]]:
 
 
 def _metrics(trained: TrainedDiffusion, run: Run) -> str:
-    """The metrics at the step of these weights, each with its protocol."""
+    """The metrics of these weights, the average or the raw ones, each with its protocol."""
     rows = [
         [f"`{_plain(one['name'])}`", f"{one['value']:.4g}", f"`{_protocol(one.get('protocol'))}`"]
         for one in run.evaluations
-        if one.get("step") == trained.step and isinstance(one.get("value"), int | float)
+        if one.get("step") == trained.step and isinstance(one.get("value"), int | float) and _is_of(trained, one)
     ]
-    return _table(["metric", "value", "protocol"], rows) if rows else "No metric was measured at this step."
+    return _table(["metric", "value", "protocol"], rows) if rows else "No metric was measured with these weights."
+
+
+def _is_of(trained: TrainedDiffusion, row: Mapping[str, Any]) -> bool:
+    protocol = row.get("protocol")
+    return not isinstance(protocol, Mapping) or protocol.get("ema_decay") == trained.decay
 
 
 def _protocol(protocol: Any) -> str:

@@ -15,6 +15,7 @@ from torch import Tensor
 from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.export.form import Form
 from diffusion_lab.files import write_json, write_whole
+from diffusion_lab.networks.second_time import own_second_time, with_second_time
 from diffusion_lab.training import TrainedDiffusion
 
 CONFIG = "config.json"
@@ -30,6 +31,7 @@ class TensorFile(Form):
                     model, if its denoiser is a class of its own
         classes     of a class-conditional model: the names of the labels 0, 1, ..
         null_label  of one that was trained with label dropout: the label of no class, the last of `num_classes`
+        second_time  of a network that takes an interval: the arguments of `with_second_time`
 
     `train init_from=FILE` starts a run from the file.
     """
@@ -43,7 +45,10 @@ class TensorFile(Form):
         write_whole(folder / self.name, self.content(tensors))
         own = () if type(trained.denoiser) is Denoiser else ("model",)
         parts = {key: trained.config.get(key) for key in (*PARTS, *own)}
-        write_json(folder / CONFIG, {"network": network_config(trained), "parts": parts} | _classes(trained))
+        content = {"network": network_config(trained), "parts": parts} | _classes(trained)
+        if second := own_second_time(trained.denoiser.network):
+            content["second_time"] = {"layer": second.layer, "scale": second.scale}
+        write_json(folder / CONFIG, content)
 
     @abstractmethod
     def content(self, tensors: dict[str, Tensor]) -> bytes:
@@ -51,6 +56,10 @@ class TensorFile(Form):
 
     def usage(self, trained: TrainedDiffusion) -> str:
         module, _, name = network_config(trained)["_target_"].rpartition(".")
+        second, importing, adding = own_second_time(trained.denoiser.network), [], []
+        if second:
+            importing = [f"from {with_second_time.__module__} import {with_second_time.__name__}"]
+            adding = [f'with_second_time(network, "{second.layer}", {second.scale})  # it takes the keyword `interval`']
         return "\n".join(
             [
                 "import json",
@@ -58,11 +67,13 @@ class TensorFile(Form):
                 "",
                 "import torch",
                 f"from {module} import {name}",
+                *importing,
                 self.reading,
                 "",
                 f'config = json.loads(Path("{CONFIG}").read_text())["network"]',
                 'del config["_target_"]',
                 f"network = {name}(**config)",
+                *adding,
                 "network.load_state_dict(tensors)",
                 "network.eval()",
                 "",

@@ -25,11 +25,12 @@ class SecondTime(nn.Module):
     Args:
         features: E, of what it is added to.
         scale: of d before its sines and cosines, > 0; that of the network's own time.
+        layer: name of the network's layer to whose result it is added.
     """
 
-    def __init__(self, features: int, scale: float) -> None:
+    def __init__(self, features: int, scale: float, layer: str) -> None:
         super().__init__()
-        self.scale = scale
+        self.scale, self.layer = scale, layer
         self.hidden = linear(WAVES, features)
         self.out = nn.Linear(features, features, bias=False)
         nn.init.zeros_(self.out.weight)
@@ -77,7 +78,7 @@ def with_second_time(network: nn.Module, layer: str, scale: float) -> nn.Module:
     ]
     if not widths:
         raise ValueError(f"layer={layer} must have an affine map or a convolution inside, and is {part}; name another")
-    second = SecondTime(widths[-1], scale)
+    second = SecondTime(widths[-1], scale, layer)
     network.add_module("second_time", second)
     # Methods, not functions: a copy of the network has hooks of its own.
     network.register_forward_pre_hook(second.take, with_kwargs=True)
@@ -88,3 +89,8 @@ def with_second_time(network: nn.Module, layer: str, scale: float) -> nn.Module:
 def takes_interval(network: nn.Module) -> bool:
     """Whether the network, or one that it calls, has a second time."""
     return any(isinstance(part, SecondTime) for part in network.modules())
+
+
+def own_second_time(network: nn.Module) -> SecondTime | None:
+    """What `with_second_time` gave the network; None for others."""
+    return next((part for part in network.children() if isinstance(part, SecondTime)), None)

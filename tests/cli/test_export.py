@@ -39,6 +39,7 @@ KINDS = {
     "unet-eps": ["network.base_channels=8", "base=ddpm", "solver.clip=false"],
     "dit": ["network=dit_tiny", "dataset.conditional=true", "dataset.label_dropout=0.1"],
     "diffusers": ["network=diffusers_dit", "network.arguments.num_layers=1"],
+    "meanflow": ["method=meanflow", "network.base_channels=8"],
 }
 
 
@@ -132,6 +133,26 @@ def test_a_file_of_tensors_is_the_network_to_the_bit(
     (weights,) = (path for path in (tmp_path / "out").iterdir() if path.name.startswith("model."))
     more = ["train", *KINDS["dit"], *SHORT, f"init_from={weights}", "max_steps=1", f"hydra.run.dir={tmp_path / 'run'}"]
     run(more, tmp_path / "train.log")
+
+
+@pytest.mark.slow
+def test_a_network_with_a_second_time_is_read_with_it(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained, code = exported(made, "meanflow", "safetensors", tmp_path / "out")
+    network, own = followed(code, tmp_path / "out", monkeypatch)["network"], trained.denoiser.network
+    x, t, interval = torch.randn(2, 1, 8, 8), torch.tensor([0.9, 0.4]), torch.tensor([0.9, 0.1])
+    with torch.no_grad():
+        out = network(x, t, interval=interval)
+        assert torch.allclose(out, own(x, t, interval=interval), atol=1e-6) and not torch.equal(out, network(x, t))
+    assert all(torch.equal(one, network.state_dict()[key]) for key, one in own.state_dict().items())
+
+
+@pytest.mark.slow
+def test_a_card_of_raw_weights_has_no_numbers_of_the_average(made: Path, tmp_path: Path) -> None:
+    run(["export", f"run={made / 'dit'}", "weights=raw", f"outdir={tmp_path / 'out'}"], tmp_path / "export.log")
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "No metric was measured with these weights." in card and "fd128_digits" not in card
 
 
 @pytest.mark.slow

@@ -146,7 +146,7 @@ def test_without_an_interval_a_network_is_what_it_was(name: str) -> None:
 @pytest.mark.parametrize("batch", [1, 2, 3, 8, 64])
 def test_no_interval_adds_nothing_at_any_place_of_a_batch(batch: int) -> None:
     """To the bit: a product of one row and one of many rows differ in their last bits on some processors."""
-    second = SecondTime(64, 1000.0)
+    second = SecondTime(64, 1000.0, "time")
     nn.init.normal_(second.out.weight)
     for zero in range(batch):
         interval = torch.linspace(0.1, 0.9, batch)
