@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from statistics import median
 from typing import Literal, NamedTuple
@@ -73,6 +73,14 @@ class Verdict(NamedTuple):
         return self.low, self.high
 
 
+def band_of(scale: Scale, margin: float, base: Collection[float]) -> float:
+    """The largest effect that counts as equal: log m of ratios, (m - 1) times the mean of the baseline's values, which
+    may be none, of differences."""
+    if scale == "ratio":
+        return math.log(margin)
+    return (margin - 1) * abs(math.fsum(base)) / len(base) if base else 0.0
+
+
 def judge(
     values: Sequence[Mapping[int, float]],
     scale: Scale,
@@ -98,7 +106,7 @@ def judge(
     differences = [[row[seed] - base[seed] for seed in sorted(row.keys() & base.keys())] for row in rows]
     tested = [k for k, own in enumerate(differences) if len(own) >= CLAIM_SEEDS and any(own)]
     of_row = dict(zip(tested, _effects([base, *(rows[k] for k in tested)]), strict=True)) if tested else {}
-    band = math.log(margin) if scale == "ratio" else (margin - 1) * abs(math.fsum(base.values())) / len(base)
+    band = band_of(scale, margin, values[0].values())
     found: list[Verdict | None] = [None]
     for k, own in enumerate(differences):
         if not own:

@@ -152,6 +152,12 @@ def test_the_mean_over_training_is_over_common_snapshots() -> None:
         over_training([{100: 1.0}, {200: 1.0}], "ratio")
 
 
+@pytest.mark.parametrize("scale", ["ratio", "difference"])
+def test_without_a_baseline_nothing_is_decided(scale) -> None:
+    """All of its seeds have diverged."""
+    assert judge([{}, {0: 1.0, 1: 2.0, 2: 1.5}], scale, False) == [None, None]
+
+
 def test_a_run_has_diverged_if_it_is_far_above_itself_and_the_baseline() -> None:
     base = {100: 2.0, 200: 1.0}
     assert diverged({100: 1.5, 200: 3.1}, base)

@@ -19,7 +19,7 @@ from diffusion_lab.files import write_whole
 from diffusion_lab.intervals import ESTIMANDS
 from diffusion_lab.racing import Gap, Standing, gaps, standings
 from diffusion_lab.runs.find import read_run
-from diffusion_lab.runs.record import read_question
+from diffusion_lab.runs.record import is_claim, read_question
 from diffusion_lab.simultaneous import ALPHA
 from diffusion_lab.verdicts import over_training
 
@@ -60,11 +60,16 @@ class Values(NamedTuple):
 
 
 def check_folder(field: Field, metric: str) -> None:
-    """Raise ConfigError if the folder holds a race with another number of seeds or error, or one that is decided by
-    another metric than `metric`, the name of its values."""
+    """Raise ConfigError if the folder holds a race with another number of seeds or error, one that is decided by
+    another metric than `metric`, the name of its values, or a sweep of seeds that were fixed before."""
     question = read_question(field.folder) or {}
     cure = "repeat its command, or give name=NEW for a race of its own"
     begun = question.get("stopping") == "race"
+    if not begun and is_claim(question):
+        raise ConfigError(
+            f"name={field.folder.name} must not be the folder of a sweep whose number of seeds was fixed before, "
+            "because its verdicts hold for that number; give name=NEW for a race of its own"
+        )
     if begun and question.get("seeds") != len(field.seeds):
         raise ConfigError(
             f"seed={','.join(map(str, field.seeds))} must be the {question.get('seeds')} seeds with which the race in "

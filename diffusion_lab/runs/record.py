@@ -164,6 +164,11 @@ def read_question(folder: Path, top: Path | None = None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def is_claim(question: Mapping[str, Any]) -> bool:
+    """Whether a recorded question is for so many seeds that they decide something."""
+    return bool(question) and not (isinstance(question.get("seeds"), int) and question["seeds"] < CLAIM_SEEDS)
+
+
 def write_sweep(
     folder: Path, command: str, jobs: list[dict[str, Any]], question: dict[str, Any] | None = None
 ) -> dict[str, Any] | None:
@@ -171,14 +176,16 @@ def write_sweep(
 
     Returns:
         The question of the sweep, which is that of its first command that had one. Fewer than 3 seeds decide nothing,
-        so they were a trial, and a later command states the number: its own, or that of all jobs if it is larger.
+        so they were a trial, and a later command states the number: its own, or that of all jobs if it is larger; and
+        it may be a race, whose number is its own.
     """
     commands, old = read_sweep(folder)
     every = [job for job in old if job["dir"] not in {new["dir"] for new in jobs}] + jobs
     stated = read_question(folder)
-    if stated and question and isinstance(stated.get("seeds"), int) and stated["seeds"] < CLAIM_SEEDS:
+    if stated and question and not is_claim(stated):
         seeds = {word for job in every for word in as_list(job.get("overrides")) if str(word).startswith("seed=")}
-        stated["seeds"] = max(question["seeds"], len(seeds))
+        race = {key: question[key] for key in ("stopping", "alpha") if key in question}
+        stated |= race | {"seeds": question["seeds"] if race else max(question["seeds"], len(seeds))}
     question = stated or question
     content = {"name": folder.name, "commands": list(dict.fromkeys([*commands, command]))}
     write_json(folder / SWEEP, content | ({"question": question} if question else {}) | {"jobs": every})

@@ -35,7 +35,14 @@ class ListedSweeper(ProductsSweeper):
             raise ConfigError(
                 f"hydra.sweeper.file={file} must be a file with one job on each line ({error})"
             ) from error
-        self.jobs = [shlex.split(line) for line in lines if line.strip()]
+        self.jobs = []
+        for number, line in enumerate(lines, 1):
+            try:
+                self.jobs += [words] if (words := shlex.split(line)) else []
+            except ValueError as error:
+                raise ConfigError(
+                    f"hydra.sweeper.file={file} must have words of a shell on line {number} ({error}); quote the value"
+                ) from error
         if not self.jobs:
             raise ConfigError(f"hydra.sweeper.file={file} must have a job on some line, e.g. method=ddpm seed=0")
 

@@ -70,6 +70,12 @@ READERS: dict[str, tuple[str, Callable[[Path], object], object]] = {
 }
 
 
+def test_a_line_of_jobs_that_is_no_shells_is_named(tmp_path: Path) -> None:
+    (tmp_path / "jobs").write_text("seed=0\n\nname=it's seed=1\n")
+    with pytest.raises(ConfigError, match="jobs must have words of a shell on line 3 .No closing quotation.; quote"):
+        ListedSweeper(str(tmp_path / "jobs"))
+
+
 @pytest.mark.parametrize("mark", [b"", MARK], ids=["plain", "mark"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["LF", "CRLF"])
 @pytest.mark.parametrize("name", READERS)

@@ -14,7 +14,7 @@ from diffusion_lab.cli.main import main
 from diffusion_lab.cli.question import question_of, words
 from diffusion_lab.cli.validate import check
 from diffusion_lab.runs.names import SWEEP
-from diffusion_lab.runs.record import write_sweep
+from diffusion_lab.runs.record import read_question, write_sweep
 from hydra_plugins.diffusion_lab_launcher._jobs import Job, name_jobs
 
 ASKED = ["question.metric=fid", "question.estimand=training", "question.margin=1.2"]
@@ -116,6 +116,15 @@ def test_the_seeds_of_a_trial_count(tmp_path: Path) -> None:
         jobs = [{"dir": f"{i}", "overrides": ["sampler=uniform", f"seed={i}"]} for i in seeds]
         found = write_sweep(tmp_path, "a", jobs, {"metric": "fd1k_digits", "seeds": len(seeds)})
         assert found and found["seeds"] == number
+
+
+def test_a_trial_may_become_a_race(tmp_path: Path) -> None:
+    """With the number of seeds of the race, whatever the trial had, so that its report has no verdicts for a number."""
+    asked = {"metric": "fd1k_digits", "estimand": "end"}
+    write_sweep(tmp_path, "a", [{"dir": "x", "overrides": ["seed=7"]}], asked | {"seeds": 1})
+    race = asked | {"seeds": 4, "stopping": "race", "alpha": 0.1}
+    jobs = [{"dir": f"{seed}", "overrides": [f"seed={seed}"]} for seed in range(4)]
+    assert write_sweep(tmp_path, "b", jobs, race) == race == read_question(tmp_path)
 
 
 def test_a_sweep_writes_its_question_and_a_command_with_another_one_is_told(composed, tmp_path: Path, capsys) -> None:

@@ -184,10 +184,14 @@ def test_what_is_not_compared_by_ratios_is_refused_before_anything_is_trained(me
 def test_a_folder_keeps_the_seeds_the_error_and_the_metric_of_its_race(tmp_path: Path) -> None:
     field = Field(tmp_path, [("a",), ("b",)], [0, 1, 2, 3], 1.1, 0.05)
     check_folder(field, "fd1k_digits")  # nothing is there
-    (tmp_path / "sweep.json").write_text(json.dumps({"jobs": [], "question": {"metric": "fd1k_digits", "seeds": 3}}))
-    check_folder(field, "fd1k_digits")  # no race
+    trial = {"metric": "fd1k_digits", "seeds": 2}  # decides nothing
+    (tmp_path / "sweep.json").write_text(json.dumps({"jobs": [], "question": trial}))
+    check_folder(field, "fd1k_digits")
     with pytest.raises(ConfigError, match="question.metric=kid1k_digits must be fd1k_digits"):
         check_folder(field, "kid1k_digits")
+    (tmp_path / "sweep.json").write_text(json.dumps({"jobs": [], "question": trial | {"seeds": 3}}))
+    with pytest.raises(ConfigError, match=f"name={tmp_path.name} must not be the folder of a sweep whose number"):
+        check_folder(field, "fd1k_digits")
     other = {"metric": "fd1k_digits", "seeds": 3, "stopping": "race"}  # also before its first block has ended
     (tmp_path / "sweep.json").write_text(json.dumps({"jobs": [], "question": other}))
     with pytest.raises(ConfigError, match="seed=0,1,2,3 must be the 3 seeds with which the race in .* began"):

@@ -17,7 +17,7 @@ from diffusion_lab.reports.comparison.cells import as_text
 from diffusion_lab.reports.comparison.rows import MOVE_A_LOSS, tabulate
 from diffusion_lab.reports.comparison.sentences import cautions
 from diffusion_lab.verdicts import judge
-from tests.reports.curves import FD, STEPS, write_curves
+from tests.reports.curves import FD, STEPS, power_law, write_curves
 from tests.reports.test_tables import write_seeds
 
 BASE = [3.0, 3.4, 2.8, 3.2, 3.1]
@@ -152,6 +152,20 @@ def test_a_diverged_run_is_counted_and_left_out(courses: Path) -> None:
     made = compare(groups, FD)
     assert made.lines[1][1].text == "n=2 (1 diverged)"
     assert "1 of 3 seeds of logit_normal diverged; its numbers are those of the others." in made.notes
+
+
+@pytest.mark.parametrize("scale", ["ratio", "difference"])
+def test_a_baseline_of_which_all_seeds_diverged_is_named(scale: str, tmp_path: Path) -> None:
+    falling = power_law(STEPS)
+    for seed in range(3):
+        write_curves(tmp_path / f"uniform-{seed}", "uniform", seed, np.array([*falling[:-1], 900.0 + seed]))
+        write_curves(tmp_path / f"logit_normal-{seed}", "logit_normal", seed, falling * (1 + seed / 100))
+    for path in tmp_path.glob("*/evaluations.jsonl"):
+        path.write_text(path.read_text().replace('"name"', f'"compared_by": "{scale}", "name"'))
+    table = tabulate(sorted(group_runs(read_runs(tmp_path).runs), key=lambda group: group.label != "uniform"), FD)
+    assert (table.scale, table.rows[0].diverged, table.rows[1].unpaired) == (scale, 3, "n/a (baseline diverged)")
+    assert table.rows[1].effect is None and table.rows[1].metric is not None
+    assert answer(table).startswith("All 3 seeds of uniform diverged, so nothing is compared with it; use --baseline")
 
 
 def test_a_loss_does_not_decide_between_samplers_and_the_report_says_what_could(courses: Path) -> None:

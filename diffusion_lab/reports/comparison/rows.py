@@ -16,7 +16,6 @@ of a race, whose numbers of seeds follow from their values, have means and effec
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -37,7 +36,7 @@ from diffusion_lab.reports.comparison.metrics import (
     values,
 )
 from diffusion_lab.reports.comparison.question import Question
-from diffusion_lab.verdicts import Scale, Verdict, judge
+from diffusion_lab.verdicts import Scale, Verdict, band_of, judge
 
 BASELINE = "baseline"
 Silent = Literal["", "loss", "direction", "race"]
@@ -166,11 +165,13 @@ def tabulate(groups: Sequence[Group], metric: str, question: Question | None = N
 
     decides = effects(numbers[estimand])
     beside = effects(numbers["training" if estimand == "end" else "end"]) if found.training else [None] * len(groups)
+    lost = "" if found.end[place] else "n/a (baseline diverged)"
     rows = [
-        _row(group, base, metric, found.diverged[i], unpaired[i], silent[i], decides[i], beside[i])
+        _row(group, base, metric, found.diverged[i], unpaired[i] or lost, silent[i], decides[i], beside[i])
         for i, group in enumerate(groups)
     ]
-    return Table(rows, metric, found.scale, estimand, question, _band(found, place, question), found, base)
+    band = band_of(found.scale, question.margin, found.end[place].values())
+    return Table(rows, metric, found.scale, estimand, question, band, found, base)
 
 
 def _size(of: list[BySeed] | None, i: int, place: int, scale: Scale, unjudged: bool) -> Verdict | None:
@@ -179,14 +180,6 @@ def _size(of: list[BySeed] | None, i: int, place: int, scale: Scale, unjudged: b
         return None
     effect = judge([of[place], of[i]], scale, None)[1]
     return effect and effect._replace(word="no claim", low=None, high=None)
-
-
-def _band(found: Evidence, place: int, question: Question) -> float:
-    """log m of ratios, (m - 1) times the mean of the baseline of differences, as in `verdicts.judge`."""
-    if found.scale == "ratio":
-        return math.log(question.margin)
-    own = list(found.end[place].values())
-    return (question.margin - 1) * abs(math.fsum(own)) / len(own) if own else 0.0
 
 
 def _row(
