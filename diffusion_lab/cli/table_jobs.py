@@ -16,6 +16,7 @@ from diffusion_lab.cli.config import choices_of, compose_train, config_hash, pla
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.output_folders import PLACES
 from diffusion_lab.runs.identity import leaves
+from diffusion_lab.runs.shell_commands import setting
 from diffusion_lab.tables.table import Table, TableColumn, TableModel, TableRow
 from diffusion_lab.tables.table_scale import TableScale, scaled_cells, scaled_decay, scaled_length, scaled_period
 
@@ -107,7 +108,7 @@ class Jobs:
             if row.start and (row.start, column.name, seed) not in starts:
                 continue
             if row.start:
-                start = f"init_from={starts[row.start, column.name, seed]}:raw"
+                start = setting("init_from", f"{starts[row.start, column.name, seed]}:raw")
                 words, config = merged([*words, start]), self._compose([*merged([*words, start]), own])
             cfg = config if config.seed == seed + model.seed else with_value(config, "seed", seed + model.seed)
             folder = f"{run_name(cfg)}-{config_hash(cfg)[:8]}"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from diffusion_lab.failure import Failure
 from diffusion_lab.runs.record import is_done, read_result
+from diffusion_lab.runs.shell_commands import setting
 
 if TYPE_CHECKING:
     from diffusion_lab.cli.table_jobs import Job, Jobs
@@ -56,7 +57,12 @@ class Study:
         file = self.root / f"{self.table.name.replace('/', '-')}.jobs"
         turns = sorted(plan.open, key=lambda job: self.seeds.index(job.seed))
         write_whole(file, "".join(shlex.join(job.words) + "\n" for job in turns).encode())
-        words = ["-m", "hydra/sweeper=listed", f"hydra.sweeper.file={file}", f"hydra.sweep.dir={self.root}"]
+        words = [
+            "-m",
+            "hydra/sweeper=listed",
+            setting("hydra.sweeper.file", file),
+            setting("hydra.sweep.dir", self.root),
+        ]
         return App("train", [*self._own(), *words, *self.launcher], typed=self.typed).run()
 
     def _own(self) -> list[str]:
@@ -88,8 +94,8 @@ class Study:
         place = self.root / "analyses" / f"{name}-{key}"
         if place in self._analysed:
             return self._analysed[place]
-        folders = ",".join(str(run.folder) for run in runs)
-        arguments = [*self._own(), f"analysis={name}", f"run={folders}", f"outdir={place}", *words]
+        folders = ",".join(setting("run", run.folder).removeprefix("run=") for run in runs)
+        arguments = [*self._own(), f"analysis={name}", f"run=[{folders}]", setting("outdir", place), *words]
         with contextlib.redirect_stdout(io.StringIO()):
             code = App("analyze", arguments, typed=["analyze", *arguments]).run()
         if code:

@@ -6,7 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
-PLAIN = re.compile(r"[\w./+@%-]+", re.ASCII)
+PLAIN = re.compile(r"[\w./+@%:-]+", re.ASCII)
 OTHER = re.compile(r"[\d.e_+-]+|null|true|false|[+-]?(nan|inf)", re.ASCII | re.IGNORECASE)  # no text, but a number etc.
 
 

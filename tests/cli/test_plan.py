@@ -75,6 +75,13 @@ def test_a_pilot_takes_the_place_of_the_archive(sweep, tmp_path: Path, capsys: p
     assert "3 seeds, 1 set of latents; measuring and a part of training: digits: 144 cells" in capsys.readouterr().out
 
 
+def test_another_metric_than_the_one_that_was_asked_for_is_not_planned(sweep, tmp_path: Path) -> None:
+    write_all(tmp_path / "pilot", 3, 4)
+    plan.answer(sweep("question.metric=fid"), [], tmp_path / "pilot")  # of the same kind
+    with pytest.raises(ConfigError, match="question.metric=is must be a metric for which smaller is better and"):
+        plan.answer(sweep("question.metric=is", "metrics.names=[fid,is]"), [], tmp_path / "pilot")
+
+
 def test_of_a_pilot_on_several_data_sets_the_one_of_the_sweep_is_taken(
     sweep, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -171,7 +171,7 @@ def numbers_of(root: Path) -> list[bytes]:
 @pytest.fixture(scope="module")
 def of_one_seed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[bytes]]:
     """A folder with the runs of two rows and one seed, and the table's numbers of them."""
-    root = tmp_path_factory.mktemp("seed")
+    root = tmp_path_factory.mktemp("seed ü, 'a'=(1)")
     assert main(["reproduce", *TWO_ROWS, "--seeds", "0", f"paths.root={root}"]) == 0
     return root, numbers_of(root)
 
@@ -206,7 +206,7 @@ def test_one_row_of_a_table_reaches_its_pages(capsys, of_one_seed: tuple[Path, l
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory) -> Path:
     """One folder for all tables, in which a run that two of them have is trained once."""
-    return tmp_path_factory.mktemp("shared")
+    return tmp_path_factory.mktemp("shared ü, [a]=(1)")
 
 
 @pytest.mark.pages

@@ -195,7 +195,7 @@ def _write_lines(folder: Path, method: str, rng: np.random.Generator, steps: int
             }
             metrics += [where | {"val/loss": last["val/loss"], "val/loss_t": loss.tolist()}]
             metrics += [where | {k: v for k, v in last.items() if k != "val/loss"}]
-            evaluations += [_evaluation(step, k.removeprefix("metrics/"), v) for k, v in last.items() if "metrics" in k]
+            evaluations += [evaluation(step, k.removeprefix("metrics/"), v) for k, v in last.items() if "metrics" in k]
             _write_samples(folder / "samples" / f"step-{step:08d}.png", rng, fd)
     for name, lines in (("metrics", metrics), ("timing", timing), ("evaluations", evaluations)):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -207,7 +207,7 @@ def _seconds(method: str, step: int) -> float:
     return round(step * BATCH / rate, 3)
 
 
-def _evaluation(step: int, name: str, value: float) -> dict:
+def evaluation(step: int, name: str, value: float) -> dict:
     protocol = {
         "extractor": {"name": "digits", "weights_sha256": "abc"},
         "samples": 1000,

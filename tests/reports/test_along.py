@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +17,7 @@ from diffusion_lab.reports.comparison.rows import tabulate
 from diffusion_lab.reports.figures import along_figure
 from experiments.study_along import FOLDER, along_of
 from experiments.study_cells import rows
+from tests.reports.synthetic import evaluation
 from tests.reports.test_cells import FD, write
 
 FACTORS = {800: 0.5, 1600: 1.0, 3200: 2.0}  # of logit_normal to uniform: twice as large at each doubling
@@ -106,6 +108,26 @@ def test_the_table_over_the_values_is_logged_to_wandb_as_it_is_written(
     report = made(budgets, within="max_steps")
     log_report(report, "report")
     assert list(logged) == [f"comparison: {title}" for title in report.tables] and len(logged) == 4
+
+
+def test_values_measured_in_two_ways_are_no_points_of_one_line(budgets: Path, without_figures) -> None:
+    """Two protocols at one value of the key are two sections, and each has a course of its own."""
+    for path in [*budgets.iterdir()]:
+        again = budgets / f"{path.name}-other"
+        shutil.copytree(path, again)
+        record = json.loads((again / "run.json").read_text())
+        hashes = {key: record[key][::-1] for key in ("config_hash", "group_hash")}
+        (again / "run.json").write_text(json.dumps(record | hashes))
+        for seed, folder in enumerate((path, again)):
+            last = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+            line = evaluation(last["step"], FD, last[f"metrics/{FD}"])
+            line["protocol"]["seed"] = seed
+            (folder / "evaluations.jsonl").write_text(json.dumps(line) + "\n")
+    sections = sections_of(read_runs(budgets).runs, within="max_steps")
+    found = along(sections, [tabulate(one.groups, one.metric, one.question) for one in sections])
+    assert [one.values for one in found] == [[800, 1600, 3200]] * 2
+    titles = [one.title for one in made(budgets, within="max_steps").courses]
+    assert len(set(titles)) == 2 and titles[1] == f"digits, along max_steps: {found[0].metric} (2)"
 
 
 def test_one_value_is_no_course_and_a_wrong_key_is_refused(budgets: Path, capsys, without_figures) -> None:

@@ -176,6 +176,17 @@ def test_of_two_sweep_commands_the_one_that_asks_for_the_run_is_named(tmp_path):
     assert next_of(tmp_path) == "diffusion-lab train -m sampler=uniform seed=6,7"
 
 
+@pytest.mark.parametrize("place", ["table", "figures"])
+def test_a_place_that_cannot_be_written_is_said_before_any_file(place, sweep, tmp_path, capsys):
+    (tmp_path / "t.per_seed.csv").mkdir()
+    (tmp_path / "file").touch()
+    given = {"table": tmp_path / "t.md", "figures": tmp_path / "file" / "x"}[place]
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    assert main([str(sweep), f"--{place}", str(given), "--out", str(tmp_path / "page.html")]) == 2
+    assert capsys.readouterr().err.startswith("config error: ")
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
 def test_the_figures_of_the_page_are_written_as_files(tmp_path, capsys):
     write_run(tmp_path / "run", "uniform", 0, steps=250)
     assert main([str(tmp_path), "--figures", str(tmp_path / "figures")]) == 0

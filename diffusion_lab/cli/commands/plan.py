@@ -103,6 +103,11 @@ def _table(
     return found
 
 
+def _is_frechet(metric: str) -> bool:
+    """Whether it is a Fréchet distance, by its name, fid or fd1k_digits."""
+    return metric.startswith(("fid", "fd"))
+
+
 def _components(asked: dict[str, Any], pilot: Path | None, cfg: DictConfig) -> tuple[Components, str]:
     """The variances and their source: the pilot, or those of digits for a Fréchet distance."""
     from diffusion_lab.runs.find import read_runs
@@ -110,7 +115,7 @@ def _components(asked: dict[str, Any], pilot: Path | None, cfg: DictConfig) -> t
 
     known, name = ARCHIVE[asked["estimand"]], asked["metric"] or "fid"
     if pilot is None:
-        if not name.startswith(("fid", "fd")):
+        if not _is_frechet(name):
             raise ConfigError(
                 f"question.metric={name} must have a pilot, because it varies in its own way; use pilot=DIR"
             )
@@ -122,6 +127,11 @@ def _components(asked: dict[str, Any], pilot: Path | None, cfg: DictConfig) -> t
     done = _on_one_data_set(done, cfg, pilot)
     names = dict.fromkeys(one for run in done for one in run.metric_names if run.better(one) == "lower")
     metric = name if name in names else next(iter(names), name)
+    if cfg.question.metric and metric != name and not (_is_frechet(metric) and _is_frechet(name)):
+        raise ConfigError(
+            f"question.metric={cfg.question.metric} must be a metric for which smaller is better and of which "
+            f"pilot={pilot} has values; use question.metric={metric}, or another pilot"
+        )
     groups: dict[str, list[Run]] = {}
     for run in done:
         groups.setdefault(run.group_key, []).append(run)
@@ -131,7 +141,7 @@ def _components(asked: dict[str, Any], pilot: Path | None, cfg: DictConfig) -> t
             f"pilot={pilot} must hold finished runs of two methods, with values of {metric} for two seeds in common, "
             "or for several sets of latents; use `diffusion-lab evaluate run=DIR seeds=[0,1,2,3]`"
         )
-    alike = metric.startswith(("fid", "fd"))  # varies as the known values do
+    alike = _is_frechet(metric)  # varies as the known values do
     parts = found.moderated(known) if alike else found.components(known)
     return parts, f"{metric} of {pilot}: {found.words}" + _other(found.sets.shape, alike)
 

@@ -29,7 +29,9 @@ def main(argv: list[str]) -> int:
     """Read the runs, print the table, write the page; returns 0, or 2 if there is nothing to report, and with --watch
     130 when it is interrupted."""
     options = parsed(_parser(), argv)
+    from diffusion_lab.cli.output_folders import writable
     from diffusion_lab.reports import read_runs
+    from diffusion_lab.reports.pages.files import path_beside
 
     try:
         _check(options)
@@ -47,8 +49,10 @@ def main(argv: list[str]) -> int:
                 print("\n".join(_overview(found)))
                 return 0
         page = Path(options.out or Path(options.folder) / "report.html")
-        for path in filter(None, (page, options.table)):
-            refuse_folder(Path(path))
+        for path in (page, *((Path(options.table), path_beside(options.table)) if options.table else ())):
+            refuse_folder(path)
+        if options.figures:
+            writable("figures", Path(options.figures), make=False)
         if options.watch:
             from diffusion_lab.cli.report_watch import watch
 
@@ -92,8 +96,6 @@ def _check(options: argparse.Namespace) -> None:
         raise ValueError(f"every={options.every:g} must be left out without --watch")
     if options.every is not None and not 1 <= options.every <= 86400:
         raise ValueError(f"every={options.every:g} must be 1 to 86400 seconds; use e.g. --every 10")
-    if options.figures and Path(options.figures).is_file():
-        raise ValueError(f"figures={options.figures} must be a folder, and is a file; use another")
     if options.watch and options.wandb:
         raise ValueError("watch with --wandb must not log each table; leave --wandb out, and log the last one")
 

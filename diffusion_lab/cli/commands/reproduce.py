@@ -94,7 +94,7 @@ def _reproduce(options: argparse.Namespace, words: list[str], argv: list[str], o
     seeds = seeds_of(options.seeds) or list(scale.seeds)
     hydra = [f"{key}={value}" for key, value in given.items() if key.lstrip("+~").startswith("hydra")]
     check_further(table, hydra)
-    root = Path(given.pop("paths.root", "runs")) / "reproduce" / scale.name
+    root = Path(_unquoted(given.pop("paths.root", "runs"))) / "reproduce" / scale.name
     further = [f"{key}={value}" for key, value in given.items() if not key.lstrip("+~").startswith("hydra")]
     rows = [row for row in table.rows if scale.name not in row.absent]
     chosen = _chosen(rows, options.only)
@@ -169,6 +169,15 @@ def _settings(words: Sequence[str]) -> dict[str, str]:
         if "=" not in word or word.startswith("-"):
             raise ConfigError(f"{word} must be a setting, key=value, or an option; see diffusion-lab reproduce --help")
     return {word.partition("=")[0]: word.partition("=")[2] for word in words}
+
+
+def _unquoted(value: str) -> str:
+    """The value of a word, which may have Hydra's quotes."""
+    if value[:1] not in ("'", '"'):
+        return value
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    return str(OverridesParser.create().parse_override(f"paths.root={value}").value())
 
 
 def _chosen(rows: Sequence[TableRow], only: str | None) -> list[TableRow]:

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 from diffusion_lab.crossing import Crossings, Span, crossings, slope
 from diffusion_lab.intervals import CLAIM_SEEDS, Interval
 from diffusion_lab.reports.comparison.cells import Cell, Comparison, decimals
-from diffusion_lab.reports.comparison.differences import short
+from diffusion_lab.reports.comparison.differences import canonical, short
 from diffusion_lab.reports.comparison.effects import effect_text, minus, no_effect
-from diffusion_lab.reports.comparison.metrics import with_arrow
+from diffusion_lab.reports.comparison.metrics import shared_protocol, with_arrow
 from diffusion_lab.reports.comparison.rows import Table
 from diffusion_lab.reports.comparison.sections import Section, data_name
 from diffusion_lab.verdicts import Scale, Verdict
@@ -76,12 +76,22 @@ class Along(NamedTuple):
 
 def along(sections: Sequence[Section], tables: Sequence[Table]) -> list[Along]:
     """Of sections with a value of the key each, as from `sections_of(.., within=key)`, those of the same images, task,
-    metric and baseline together; empty where there is one alone."""
+    metric, estimand and baseline together, and where a value has several sections those of the same protocol; empty
+    where there is one alone."""
     alike: dict[tuple[Any, ...], list[int]] = {}
     for k, (section, table) in enumerate(zip(sections, tables, strict=True)):
         if section.place is not None:
-            alike.setdefault((section.subject, table.metric, table.base.label, table.scale), []).append(k)
-    return [_along([sections[k] for k in same], [tables[k] for k in same]) for same in alike.values() if len(same) > 1]
+            key = (section.subject, table.metric, table.base.label, table.scale, table.estimand)
+            alike.setdefault(key, []).append(k)
+    courses = []
+    for same in alike.values():
+        values = [canonical(place.value) for k in same if (place := sections[k].place)]
+        if len(set(values)) == len(values):
+            courses.append(same)
+            continue
+        measured = [canonical(shared_protocol(tables[k].base, tables[k].metric)[0]) for k in same]
+        courses += [[k for k, one in zip(same, measured, strict=True) if one == own] for own in dict.fromkeys(measured)]
+    return [_along([sections[k] for k in same], [tables[k] for k in same]) for same in courses if len(same) > 1]
 
 
 def _along(sections: Sequence[Section], tables: Sequence[Table]) -> Along:

@@ -205,7 +205,12 @@ def _titles(sections: Sequence[tuple[list[Group], str]], places: Sequence[Place 
     for i, (groups, metric) in enumerate(sections):
         counted = f" ({groups[0].data})" if groups[0].data and titles[i] in twice else ""
         titles[i] = f"{titles[i]}{counted}: {metric}"
-    return [title if titles.count(title) == 1 else f"{title} ({i + 1})" for i, title in enumerate(titles)]
+    return numbered(titles)
+
+
+def numbered(names: Sequence[str], form: str = "{} ({})") -> list[str]:
+    """The names, those that occur twice with their place in the list."""
+    return [name if names.count(name) == 1 else form.format(name, i) for i, name in enumerate(names, 1)]
 
 
 def _common(nodes: Sequence[Any]) -> Any:

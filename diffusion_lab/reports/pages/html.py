@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from diffusion_lab.plotting import as_address, line_style, many
 from diffusion_lab.printable import printable
 from diffusion_lab.reports import figures
-from diffusion_lab.reports.comparison.along import Along, along, course_table
+from diffusion_lab.reports.comparison.along import along, course_table
 from diffusion_lab.reports.comparison.cells import Cell, Comparison, as_text, decimals, with_interval
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.comparison.metrics import VAL_LOSS, interval, metric_names, protocols, values, with_arrow
 from diffusion_lab.reports.comparison.rows import Table, tabulate
-from diffusion_lab.reports.comparison.sections import Section
+from diffusion_lab.reports.comparison.sections import Section, numbered
 from diffusion_lab.reports.comparison.shown import FEW, Choice, shown, shown_words
 from diffusion_lab.reports.pages import notes, samples
 from diffusion_lab.reports.pages.files import latex, markdown, save
@@ -115,12 +115,10 @@ def make_report(
         _made(one, table, by, (choice or Choice()).among(groups, one.groups))
         for one, table in zip(sections, tables, strict=True)
     ]
-    return Report(folder, parts, [_course(one, by) for one in along(sections, tables)])
-
-
-def _course(found: Along, by: str | None) -> Course:
-    title = f"{found.data}, along {found.key}: {found.metric}"
-    return Course(title, course_table(found, by), figures.along_figure(found))
+    courses = along(sections, tables)
+    titles = numbered([f"{one.data}, along {one.key}: {one.metric}" for one in courses])
+    made = zip(titles, courses, strict=True)
+    return Report(folder, parts, [Course(t, course_table(one, by), figures.along_figure(one)) for t, one in made])
 
 
 def _made(section: Section, table: Table, by: str | None, choice: Choice) -> Part:
@@ -131,19 +129,14 @@ def _made(section: Section, table: Table, by: str | None, choice: Choice) -> Par
 def write_figures(directory: str | Path, report: Report) -> list[Path]:
     """Write each figure of the page as an SVG file with a name from its title; ValueError if the folder cannot be
     written to."""
-    paths = []
-    for part in report.parts:
-        begin = f"{part.section.title} " if len(report.parts) > 1 else ""
-        for figure in part.figures:
-            paths.append(_saved(directory, begin, figure))
-    return paths + [_saved(directory, "", course.figure) for course in report.courses if course.figure]
-
-
-def _saved(directory: str | Path, begin: str, figure: figures.Figure) -> Path:
-    name = re.sub(r"[^a-z0-9]+", "-", (begin + figure.title).lower()).strip("-")
-    path = Path(directory) / f"{name}.svg"
-    save(path, figure.svg, "figures")
-    return path
+    found = [(part.section.title * (len(report.parts) > 1), figure) for part in report.parts for figure in part.figures]
+    courses = [(course.title * (len(report.courses) > 1), course.figure) for course in report.courses]
+    found += [(title, figure) for title, figure in courses if figure]
+    words = [re.sub(r"[^a-z0-9]+", "-", f"{title} {figure.title}".lower()).strip("-") for title, figure in found]
+    paths = [Path(directory) / f"{name}.svg" for name in numbered(words, "{}-{}")]
+    for path, (_, figure) in zip(paths, found, strict=True):
+        save(path, figure.svg, "figures")
+    return paths
 
 
 def page(report: Report) -> str:
