@@ -90,7 +90,7 @@ class NoiseSchedule(Tables):
     """
 
     betas: Tensor
-    log_betas: Tensor
+    log_variance_large: Tensor
     alphas_cumprod: Tensor
     snr: Tensor
     log_snr: Tensor
@@ -118,7 +118,7 @@ class NoiseSchedule(Tables):
         floored = torch.cat([variance[1:2] if len(b) > 1 else b, variance[1:]])
         tables = {
             "betas": b,
-            "log_betas": b.log(),
+            "log_variance_large": b.log(),
             "alphas_cumprod": a,
             "snr": a / (1 - a),
             "log_snr": a.log() - torch.log1p(-a),

@@ -105,19 +105,21 @@ class FixedSmall(Variance):
 
 
 class FixedLarge(Variance):
-    """V_t = b_t, which is exact for unit Gaussian data; V_0 = Vp_1 (Ho et al. 2020, section 3.2).
+    """V_t = b_t n_{t-1}^2/n_t^2, exact for unit Gaussian data, with n_t^2 = alpha_t^2 + sigma_t^2; V_0 = Vp_1. On a
+    schedule that preserves the variance it is b_t (Ho et al. 2020, section 3.2).
 
     Differs from ddpm-torch: only its logarithm is replaced at t = 0, its variance keeps b_0, which no sampler reads.
     """
 
     def log_variance(self, out: Tensor, t: Tensor, schedule: NoiseSchedule) -> Tensor:
-        large = extract(schedule.log_betas, t, out.ndim, working_dtype(out))
+        large = extract(schedule.log_variance_large, t, out.ndim, working_dtype(out))
         small = extract(schedule.posterior_log_variance_clipped, t, out.ndim, working_dtype(out))
         return torch.where(t.reshape(large.shape) == 0, small, large)
 
 
 class LearnedRange(Variance):
-    """ln V_t = f ln b_t + (1-f) ln Vp_t, f = (out + 1)/2, one f per pixel and channel (Nichol & Dhariwal, eq. 15).
+    """ln V_t = f ln b_t + (1-f) ln Vp_t, f = (out + 1)/2, one f per pixel and channel (Nichol & Dhariwal, eq. 15); on
+    paths that do not preserve the variance, the variance of `FixedLarge` in place of b_t.
 
     f is not clipped: the network may leave the range.
 
@@ -140,7 +142,7 @@ class LearnedRange(Variance):
 
     def log_variance(self, out: Tensor, t: Tensor, schedule: NoiseSchedule) -> Tensor:
         fraction = (out + 1) / 2
-        large = extract(schedule.log_betas, t, out.ndim, working_dtype(out))
+        large = extract(schedule.log_variance_large, t, out.ndim, working_dtype(out))
         small = extract(schedule.posterior_log_variance_clipped, t, out.ndim, working_dtype(out))
         return fraction * large + (1 - fraction) * small
 
