@@ -120,7 +120,7 @@ def check_solver(solver: Solver, trained: Sequence[TrainedModel]) -> None:
     """Raise unless every diffusion model can be sampled with the solver `analysis.solver`.
 
     Raises:
-        ValueError: its steps do not fit a schedule, it needs another model or label dropout, or it clips latents.
+        ValueError: its steps do not fit a schedule, it needs another model or label dropout, or it would clip.
     """
     for model in trained:
         if not isinstance(model, TrainedDiffusion):
@@ -136,8 +136,5 @@ def check_solver(solver: Solver, trained: Sequence[TrainedModel]) -> None:
                 "another solver"
             )
         source = model.data.source
-        if getattr(solver, "clip", False) and source.pixels() is not source:
-            raise ValueError(
-                f"analysis.solver.clip=true must be false with {source.name}, whose latents leave the [-1, 1] it cuts "
-                "to; use analysis.solver.clip=false"
-            )
+        if fault := solver.clip_fault("analysis.solver", source.name, source.value_range):
+            raise ValueError(fault)

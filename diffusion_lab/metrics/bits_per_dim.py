@@ -35,7 +35,7 @@ class BitsPerDim(Metric):
         return mean_bits_per_dim(model.denoiser, model.data, given.num_samples, *how)
 
     def check(self, num_samples: int, data: ImageDataModule) -> None:
-        if data.source.pixels() is not data.source:
+        if data.source.decoding() is not None:
             raise ValueError(
                 f"names=[{self.name}] must be measured on images, and this model generates latents; leave it out"
             )

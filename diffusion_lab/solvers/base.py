@@ -60,6 +60,21 @@ class Solver(ABC):
             ValueError: the solver needs something else of the model.
         """
 
+    def clip_fault(self, key: str, data: str, bounds: tuple[float, float] | None) -> str | None:
+        """The message for a solver that clips x0 to [-1, 1], its argument `clip`, where the data leave that range.
+
+        Args:
+            key: of the solver.
+            data: name of the data set.
+            bounds: smallest and largest value of its images; None if they are not bounded.
+        """
+        if not getattr(self, "clip", False) or (bounds is not None and -1 <= bounds[0] and bounds[1] <= 1):
+            return None
+        return (
+            f"{key}.clip=true must be false with {data}, whose values leave the [-1, 1] it cuts to; use "
+            f"{key}.clip=false"
+        )
+
     def counted(self, model: Denoiser) -> Solver:
         """This solver with `model`, which counts its calls, in place of every model of its own; see `network_calls`."""
         return self
@@ -159,6 +174,9 @@ class Around(Solver, ABC):
         solver = copy.copy(self)
         solver.base = self.base.with_steps(steps)
         return solver
+
+    def clip_fault(self, key: str, data: str, bounds: tuple[float, float] | None) -> str | None:
+        return self.base.clip_fault(f"{key}.base", data, bounds)
 
     def counted(self, model: Denoiser) -> Self:
         solver = copy.copy(self)

@@ -6,23 +6,32 @@ from diffusion_lab.analyses import GradientVarianceByTimestep, RewardVariance
 from diffusion_lab.analyses.images import check_solver
 from diffusion_lab.data import GaussianMixture
 from diffusion_lab.diffusion import BestHead, HardMin, HeadErrors, MixedPrediction, NativeSpace, PerSample
-from diffusion_lab.solvers import DDIM, DDPM, AverageVelocity
+from diffusion_lab.solvers import DDIM, DDPM, Autoguided, AverageVelocity
 from tests.analyses.models import Constant, source, trained
 
 
-class Encoded(GaussianMixture):
-    """Latents of other images."""
+class Pictures(GaussianMixture):
+    """Values in the range of images."""
 
-    def pixels(self):
-        return source()
+    value_range = (-1.0, 1.0)
 
 
-def test_latents_are_not_clipped():
-    models = [trained(Constant(), source()), trained(Constant(), Encoded([0.5], [0.25], image_size=4))]
-    with pytest.raises(ValueError, match=r"^analysis.solver.clip=true must be false with .*; use analysis.solver.clip"):
-        check_solver(DDPM(), models)
-    check_solver(DDPM(clip=False), models)
-    check_solver(DDIM(10), models[:1])
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_what_leaves_the_range_of_images_is_not_clipped(depth):
+    """However many solvers are around the one that clips: one rule for analyses, training and evaluation."""
+
+    def around(solver):
+        for _ in range(depth):
+            solver = Autoguided(solver, trained(Constant(), source()).denoiser)
+        return solver
+
+    models = [trained(Constant(), Pictures([0.5], [0.25], image_size=4)), trained(Constant(), source())]
+    key = "analysis.solver" + ".base" * depth
+    with pytest.raises(ValueError, match=rf"^{key}.clip=true must be false with .*; use {key}.clip=false"):
+        check_solver(around(DDPM()), models)
+    assert str(around(DDPM()).clip_fault("solver", "latents", None)).startswith(key.removeprefix("analysis."))
+    check_solver(around(DDPM(clip=False)), models)
+    check_solver(around(DDIM(10)), models[:1])
 
 
 def test_a_solver_of_another_model():

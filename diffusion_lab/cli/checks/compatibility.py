@@ -16,24 +16,13 @@ from diffusion_lab.annealing import Constant
 from diffusion_lab.auxiliary import Auxiliary
 from diffusion_lab.callbacks import AnnealingCallback, HeadTracking, TimestepSampling, WeightNormalization
 from diffusion_lab.cli.run_parts import RunParts
-from diffusion_lab.data import Conditions, ImageDataModule, ImageSource
+from diffusion_lab.data import Conditions, ImageDataModule
 from diffusion_lab.diffusion import Prediction, Weighting
 from diffusion_lab.networks.checks import layer_fault
 from diffusion_lab.runs.trained_run import TrainedRun
 from diffusion_lab.solvers import Solver
 from diffusion_lab.timesteps import TimestepSampler, Uniform
 from diffusion_lab.training import ModelKind, RunModule
-
-
-def clip_fault(solver: Solver, source: ImageSource) -> str | None:
-    """A solver may clip x0 to [-1, 1] only if the data are in that range."""
-    base = getattr(solver, "base", None)  # a solver around another one
-    bounds = source.value_range
-    bounded = bounds is not None and -1 <= bounds[0] and bounds[1] <= 1
-    if bounded or not getattr(solver if base is None else base, "clip", False):
-        return None
-    key = "solver.clip" if base is None else "solver.base.clip"
-    return f"{key}=true must be false with {source.name}, whose values leave the [-1, 1] it cuts to; use {key}=false"
 
 
 def guidance_fault(solver: Solver, conditions: Conditions) -> str | None:

@@ -12,7 +12,6 @@ from omegaconf import DictConfig
 from diffusion_lab.annealing import Constant
 from diffusion_lab.cli.build_model import build_network, network_arguments
 from diffusion_lab.cli.checks.compatibility import (
-    clip_fault,
     deleted_faults,
     guidance_fault,
     layer_faults,
@@ -168,7 +167,8 @@ class _PartsCheck(MethodCheck):
             self.attempt(path, loss.check, data.shape)
         solver = objects.get("solver")
         if solver is not None:
-            self.attempt("dataset.source", lambda: self.say(clip_fault(solver, data.source)))
+            own = data.source
+            self.attempt("dataset.source", lambda: self.say(solver.clip_fault("solver", own.name, own.value_range)))
             self.say(guidance_fault(solver, data.conditions))
         if "model" in objects and objects.keys() >= set(objects["model"].parts):
             self.attempt("network", self._check_network)

@@ -193,7 +193,7 @@ def pick_solver(cfg: DictConfig, trained: TrainedModel) -> Solver:
         ConfigError: it does not fit the run's schedule, needs guidance for which the model was not trained, or clips
             unbounded data.
     """
-    from diffusion_lab.cli.checks.compatibility import clip_fault, guidance_fault, other_images
+    from diffusion_lab.cli.checks.compatibility import guidance_fault, other_images
     from diffusion_lab.cli.load import open_runs, trusted
     from diffusion_lab.training import TrainedDiffusion
 
@@ -210,7 +210,9 @@ def pick_solver(cfg: DictConfig, trained: TrainedModel) -> Solver:
     with config_errors("solver"):
         solver.check(trained.denoiser.schedule)
         solver.check_model(trained.denoiser)
-    fault = guidance_fault(solver, trained.data.conditions) or clip_fault(solver, trained.data.source)
+    source = trained.data.source
+    fault = guidance_fault(solver, trained.data.conditions)
+    fault = fault or solver.clip_fault("solver", source.name, source.value_range)
     if fault is not None:
         raise ConfigError(fault)
     return solver
