@@ -1,5 +1,7 @@
 """Generation with the true x0 at some timesteps, where the result is known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,7 @@ from diffusion_lab.metrics import ClassifierFeatures
 from diffusion_lab.plotting import style
 from diffusion_lab.solvers import DDIM, DDPM, Guided
 from diffusion_lab.streams import Streams
+from diffusion_lab.training.self_conditioning import SelfConditionedDenoiser
 from tests.analyses.models import Constant, Optimal, source, trained
 
 T = 1000
@@ -157,6 +160,13 @@ def test_the_frechet_distance_of_digits(tmp_path):
     assert everything < 1 < nothing
 
 
+def self_conditioned():
+    """A model whose network is given its own estimate in a sampling loop."""
+    made = model()
+    parts = made.denoiser.prediction, made.denoiser.variance
+    return replace(made, denoiser=SelfConditionedDenoiser(made.denoiser.network, made.denoiser.schedule, *parts))
+
+
 @pytest.mark.parametrize(
     ("models", "given", "message"),
     [
@@ -167,6 +177,7 @@ def test_the_frechet_distance_of_digits(tmp_path):
         ([model()], {"images": 5}, "analysis.images=5 must be at most 4, the test images of run; use 4"),
         ([model()], {"solver": DDIM(1001)}, "analysis.solver.steps=1001 must"),
         ([model()], {"solver": Guided(DDIM())}, "run=run must be trained with label dropout"),
+        ([self_conditioned()], {}, "run=run must have a network that is given x_t alone"),
     ],
 )
 def test_what_cannot_be_measured(models, given, message):

@@ -95,6 +95,11 @@ class Replacement(Analysis):
     def check(self, trained: Sequence[TrainedDiffusion]) -> None:
         for model in trained:
             model.check_images(self.images)
+            if not model.denoiser.sees_only_x_t:
+                raise ValueError(
+                    f"run={model.name} must have a network that is given x_t alone: one that is given its own estimate "
+                    "would have to be given the true one; use another run"
+                )
         kinds = [schedule_and_images(model) for model in trained]
         check_alike(trained, kinds, "be runs with the same schedule and test images; use one at a time")
         end = trained[0].denoiser.num_timesteps - 1 + self.index_base
