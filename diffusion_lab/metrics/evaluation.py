@@ -21,6 +21,7 @@ from diffusion_lab.metrics.held_out import HeldOutFrechetDistance
 from diffusion_lab.metrics.image_sets import (
     check_classes,
     check_extractor,
+    check_images,
     check_reference,
     check_same_shape,
     check_weights,
@@ -145,6 +146,8 @@ class Evaluation:
             check_extractor(data_module.features, data_module.source, featured)
         if self.reference is not None:
             check_reference(self.reference, data_module.features, measured)
+        elif compared := [one.name for one in self.metrics if one in measured and one.needs & OF_REFERENCE]:
+            check_images(data_module.features, data_module.source, self.split, compared)
 
     def check_model(self, model: nn.Module) -> None:
         """Raise ValueError, before training, if a metric is not defined for this model, a denoiser or a generator."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.metrics.fidelity import FrechetDistance
+from diffusion_lab.metrics.image_sets import too_few
 from diffusion_lab.metrics.metric import Given
 from diffusion_lab.metrics.reference import Reference
 
@@ -31,10 +32,4 @@ class HeldOutFrechetDistance(FrechetDistance):
 
     def _fault(self, data: ImageDataModule) -> str | None:
         """Why it is not defined for these data."""
-        count, least = len(data.source.pixels().test()), 2 * data.features.feature_dim
-        if count >= least:
-            return None
-        return (
-            f"names=[{self.name}] must have at least {least} test images, twice the dimensions of "
-            f"{data.features.name}'s features, and there are {count}; leave it out, or hold more images out"
-        )
+        return too_few(self.name, "test", len(data.source.pixels().test()), data.features)

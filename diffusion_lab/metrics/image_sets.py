@@ -64,6 +64,31 @@ def check_extractor(extractor: FeatureExtractor, source: ImageSource, names: Seq
         )
 
 
+def too_few(names: str, split: str, count: int, extractor: FeatureExtractor) -> str | None:
+    """The message about metrics that need mean and covariance of the features of `count` images of a split; None if
+    these are at least twice the features' dimensions."""
+    least = 2 * extractor.feature_dim
+    if count >= least:
+        return None
+    kind, more = ("test", "hold more images out") if split == "test" else ("training", "take more images")
+    return (
+        f"names=[{names}] must have at least {least} {kind} images, twice the dimensions of {extractor.name}'s "
+        f"features, and there are {count}; leave it out, or {more}"
+    )
+
+
+def check_images(extractor: FeatureExtractor, source: ImageSource, split: str, names: Sequence[str]) -> None:
+    """Raise ValueError unless the split that samples are compared with has enough images; arguments as of
+    `check_extractor`."""
+    try:
+        images = source.pixels()
+    except ValueError:
+        return  # as there
+    count = images.train_size() if split == "train" else len(images.test())
+    if fault := too_few(",".join(names), split, count, extractor):
+        raise ValueError(fault)
+
+
 def check_weights(extractor: FeatureExtractor, featured: Sequence[str], rest: Sequence[str]) -> None:
     """Raise ValueError or FileNotFoundError unless the extractor is on this machine.
 

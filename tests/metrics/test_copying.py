@@ -160,3 +160,13 @@ def test_too_few_test_images_are_left_out_and_refused_by_name(perfect):
     message = r"names=\[test_fid\] must have at least 128 test images, twice the dimensions of digits's features, and"
     with pytest.raises(ValueError, match=message):
         Evaluation(128, metrics=named("test_fid")).check(data)
+
+
+@pytest.mark.parametrize("names", [["fid"], ["kid", "precision"]])
+def test_too_few_images_to_compare_with_are_refused_before_training(names):
+    """Whichever the split: their mean and covariance would be refused after all samples were made."""
+    data = ImageDataModule(Some(), batch_size=8, features=ClassifierFeatures("digits"))
+    Evaluation(128, metrics=named(*names)).check(data)
+    said = rf"names=\[{','.join(names)}\] must have at least 128 test images, twice the .*; leave it out, or hold more"
+    with pytest.raises(ValueError, match=said):
+        Evaluation(128, metrics=named(*names), split="test").check(data)
