@@ -168,6 +168,22 @@ class Conditions:
                 f"{int(images.labels[first])} ({len(wrong)} such images); repair the labels or raise the classes"
             )
 
+    def unseen(self, images: ImageSet) -> list[str]:
+        """A sentence about the classes that a conditional model would generate without having been trained on any image
+        of them; none if there are no such classes."""
+        classes = self.num_classes
+        if not self.conditional or classes is None or images.labels is None:
+            return []
+        missing = sorted(set(range(classes)) - set(images.labels.unique().tolist()))
+        if not missing:
+            return []
+        names = self.class_names or [*map(str, range(classes))]
+        shown = ", ".join(names[label] for label in missing[:8]) + ", .." * (len(missing) > 8)
+        return [
+            f"{len(missing)} of the {classes} classes of {self.source.name} have no training image ({shown}), and "
+            "samples are made of all: leave these classes out, or hold fewer images out"
+        ]
+
     def of_batch(self, x0: Tensor, label: Tensor | None, streams: Streams, step: int, row: int, total: int) -> Cond:
         """Conditions of a training microbatch x0 (b,C,H,W), rows row..row+b-1 of the `total` rows of step `step`.
 

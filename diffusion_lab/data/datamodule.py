@@ -183,7 +183,8 @@ class ImageDataModule(LightningDataModule):
         if not self._doubted and (self.trainer is None or self.trainer.global_rank == 0):
             which, bounds = f"training images of {self.source.name}", self.source.value_range
             of = None if bounds is None else images.judged()
-            for doubt in doubts(which, len(images), images.all_equal(), of, bounds):
+            found = doubts(which, len(images), images.all_equal(), of, bounds)
+            for doubt in (*found, *self.conditions.unseen(images)):
                 log.warning(doubt)
         self._doubted = True
 

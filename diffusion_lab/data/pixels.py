@@ -41,6 +41,11 @@ def to_uint8(images: Tensor) -> Tensor:
     return images.to(torch.float32).add(1.0).mul_(127.5).round_().clamp_(0, 255).to(torch.uint8)
 
 
+def as_bytes(images: Tensor) -> Tensor:
+    """uint8 as it is, floats in [-1, 1] as by `to_uint8`."""
+    return images if images.dtype == torch.uint8 else to_uint8(images)
+
+
 class Extremes(NamedTuple):
     """The smallest and the largest value of all images of a set, and whether they are floating-point numbers."""
 

@@ -53,9 +53,15 @@ def check_extractor(extractor: FeatureExtractor, source: ImageSource, names: Seq
     """
     extractor.check()
     try:
-        shape = source.pixels().shape
+        pixels = source.pixels()
     except ValueError:
         return  # latents without their images; the check of the data reports them
+    if pixels.value_range is None:
+        raise ValueError(
+            f"names=[{','.join(names)}] must be measured on images, and the values of {pixels.name} have no bounds; "
+            "use dataset.features=null, or leave these metrics out"
+        )
+    shape = pixels.shape
     if not extractor.takes(shape):
         ours, theirs = ("x".join(map(str, sides)) for sides in (extractor.input_shape, shape))
         raise ValueError(

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from diffusion_lab.arguments import ReadPath
 from diffusion_lab.cache_folder import cache_folder, one_at_a_time
 from diffusion_lab.data import ImageDataModule, ImageSource
+from diffusion_lab.data.pixels import as_bytes
 from diffusion_lab.distributed import broadcast_, rank
 from diffusion_lab.files import replacing
 from diffusion_lab.metrics.features import MIB, FeatureExtractor, SmallClassifier, check_call
@@ -187,7 +188,7 @@ class OwnFeatures(FeatureExtractor):
         parts = []
         with progress(f"images for {what}", len(chosen), "images") as task:
             for ids in chosen.split(READ):
-                parts.append(at_most(images.take(ids)))
+                parts.append(at_most(as_bytes(images.take(ids))))
                 task.advance(len(ids))
         labels = images.labels[chosen] if self.has_classes and images.labels is not None else None
         learn(network := self._new(), torch.cat(parts), labels, self.data.flip, what)

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from diffusion_lab.cache_folder import cache_folder
 from diffusion_lab.data import ImageSet
+from diffusion_lab.data.pixels import as_bytes
 from diffusion_lab.distributed import is_distributed, rank, sum_, world_size
 from diffusion_lab.files import file_sha256, replacing
 from diffusion_lab.metrics.features import FeatureExtractor, features_of, images_per_call
@@ -89,7 +90,7 @@ def reference_statistics(
     differ from those of one process by the order of that addition: less than 1e-14 of the largest.
 
     Args:
-        images: the whole split, N images in uint8.
+        images: the whole split, N images in uint8, or floats in [-1, 1].
         extractor: the feature extractor.
         dataset: its name.
         split: "train" or "test".
@@ -135,7 +136,7 @@ def _share(
     each = -(-len(ids) // (size * world_size())) * size
     done = min(rank() * each, len(ids))
     mine = ids[done : done + each]
-    batches = (images.take(part) for part in mine.split(size)) if len(mine) else ()
+    batches = (as_bytes(images.take(part)) for part in mine.split(size)) if len(mine) else ()
     for features, _ in features_of(extractor, batches, len(mine), device, progress):
         yield range(done, done + len(features)), features
         done += len(features)

@@ -271,6 +271,16 @@ def test_floats_that_were_not_scaled_are_said(known, caplog):
     ImageDataModule(unbounded, 8).setup("fit")
 
 
+@pytest.mark.parametrize("conditional", [True, False])
+def test_a_class_without_a_training_image_is_said(conditional, caplog):
+    """A conditional model would make samples of it; the split of a folder with few images may leave one out."""
+
+    source = Memory(numbered(20), torch.arange(20) % 2, num_classes=3)
+    ImageDataModule(source, 8, conditional=conditional).setup("fit")
+    said = f"1 of the 3 classes of {source.name} have no training image (2), and samples are made of all: leave these"
+    assert [text.startswith(said) for text in caplog.messages if "no training image" in text] == [True] * conditional
+
+
 def test_images_that_are_all_equal_are_said_once(tmp_path, caplog):
     for i in range(20):
         Image.new("RGB", (8, 8), (0, 0, 0)).save(tmp_path / f"{i}.png")

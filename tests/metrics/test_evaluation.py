@@ -108,6 +108,13 @@ def test_without_names_or_without_an_extractor_there_are_only_pictures(digits, p
     assert found.results == [] and found.images.shape == (4, 1, 8, 8)
 
 
+def test_values_without_bounds_have_no_features_of_images(digits):
+    """Gaussian data as bytes would be nearly constant, and an extractor takes bytes."""
+    gaussian = ImageDataModule(GaussianMixture([0.0], [0.25], num_images=640), batch_size=8, features=digits.features)
+    with pytest.raises(ValueError, match=r"names=\[fid\] must be measured on images, and the values of .* no bounds"):
+        Evaluation(num_samples=128, metrics=named("fid")).check(gaussian)
+
+
 def test_a_conditional_model_is_asked_for_every_class_equally(digits, monkeypatch):
     asked = []
 

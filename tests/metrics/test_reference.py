@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from diffusion_lab.data import ArrayImages
+from diffusion_lab.data import ArrayImages, to_float
 from diffusion_lab.metrics import extract, reference_statistics
 from diffusion_lab.metrics import reference as reference_module
 from diffusion_lab.metrics.features import features_of
@@ -34,6 +34,14 @@ def test_statistics_are_those_of_all_images_and_points_are_spread(images, digits
     assert np.allclose(found.statistics.mu, wanted.mean(0), rtol=1e-12)
     assert np.allclose(found.statistics.sigma, np.cov(wanted, rowvar=False), rtol=1e-10, atol=1e-12)
     assert torch.equal(found.features, features[::3])
+
+
+def test_floats_in_the_range_of_models_have_the_features_of_their_bytes(images, digits, tmp_path):
+    floats = ArrayImages(to_float(images.images))
+    of = [
+        reference_statistics(one, digits.features, "x", "train", subset=9, folder=tmp_path) for one in (images, floats)
+    ]
+    assert torch.equal(of[0].features, of[1].features) and (of[0].statistics.mu == of[1].statistics.mu).all()
 
 
 def test_the_second_time_nothing_is_extracted(images, digits, tmp_path, monkeypatch):
