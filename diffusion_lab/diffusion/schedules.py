@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from diffusion_lab.arguments import check_integer, check_number
@@ -191,9 +192,11 @@ def damped(host: NoiseSchedule, multiplier: float = 1.0, max_beta: float = 0.999
     check_number("multiplier", multiplier, "()", 0, math.inf, "use 1.0")
     check_number("max_beta", max_beta, "()", 0, 1, "use 0.999 for the published setting")
     # ln S = ln(1 + z) - z with z = -m ln A; near A = 1 this keeps the digits that S itself has lost.
-    z = -multiplier * torch.log1p(-host.betas).cumsum(0)
+    preserving = host.norm is None  # then the betas are those of A
+    z = -multiplier * (torch.log1p(-host.betas).cumsum(0) if preserving else F.logsigmoid(host.log_snr))
     betas = -torch.expm1(2 * (torch.log1p(z) - z).diff())
-    return NoiseSchedule(torch.cat([host.betas[:1], betas.clamp(max=max_beta)]))
+    first = host.betas[:1] if preserving else torch.sigmoid(-host.log_snr[:1])
+    return NoiseSchedule(torch.cat([first, betas.clamp(max=max_beta)]))
 
 
 def _grid(num_timesteps: int) -> Tensor:

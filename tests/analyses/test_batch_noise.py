@@ -9,14 +9,23 @@ import torch
 from torch import nn
 
 from diffusion_lab.analyses import BatchNoise, Work
-from diffusion_lab.analyses.gradients.batch_draws import coverages, sampler_draw
+from diffusion_lab.analyses.gradients.batch_draws import coverages, informed, sampler_draw
 from diffusion_lab.analyses.gradients.rows import GradientTable, Sketch, row_gradients
 from diffusion_lab.analyses.words import plus_minus
-from diffusion_lab.diffusion import Denoiser, Epsilon, FixedLarge, linear
+from diffusion_lab.diffusion import Denoiser, Epsilon, FixedLarge, V, linear
 from diffusion_lab.diffusion.denoiser import Loss
 from diffusion_lab.streams import Streams
-from diffusion_lab.timesteps import Antithetic, Context, LossSecondMoment, Position, Power, Stratified, Uniform
-from tests.analyses.models import half_width, of_seeds, source, trained
+from diffusion_lab.timesteps import (
+    Antithetic,
+    Context,
+    EqualLossSlots,
+    LossSecondMoment,
+    Position,
+    Power,
+    Stratified,
+    Uniform,
+)
+from tests.analyses.models import Constant, half_width, of_seeds, source, trained
 from tests.analyses.test_gradient_variance import Linear
 
 T, SIZES = 50, [5, 10]
@@ -214,6 +223,15 @@ def test_a_sketch_keeps_products_within_its_error(tmp_path):
     assert norm.mean() == pytest.approx(square, rel=4 * (2 / 64 / 400) ** 0.5)
     assert product.mean() == pytest.approx(float(rows[0] @ rows[1]), abs=4 * product.std() / 20)
     assert torch.equal(Sketch(Work(tmp_path, Streams(0)), 3000)(rows), rows)
+
+
+def test_a_sampler_that_learns_at_longer_intervals_is_not_shown_as_it_begins(tmp_path):
+    model = trained(Constant(), source(), V(), schedule=linear(T))
+    given = {"mine": EqualLossSlots(T, update_every=1), "other": Stratified(Uniform(T))}
+    (learned,) = informed(given, [model], 8, Work(tmp_path, Streams(0)))
+    assert not torch.equal(learned["mine"].probabilities(0), given["mine"].probabilities(0))
+    with pytest.raises(ValueError, match=r"analysis.samplers.mine must learn from 10 losses at each .*update_every=1"):
+        informed({"mine": EqualLossSlots(T)}, [model], 8, Work(tmp_path / "other", Streams(0)))
 
 
 def test_what_cannot_be_measured_is_refused():

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from diffusion_lab.diffusion import cosine, damped, fdm, linear
+from diffusion_lab.diffusion import cosine, damped, edm, fdm, linear, rectified_flow
 
 
 @pytest.mark.parametrize(("multiplier", "index"), [(0.5, 3108), (1.0, 2400), (2.0, 1768)])
@@ -17,7 +17,7 @@ def test_index_where_signal_equals_noise(multiplier, index):
 
 
 @pytest.mark.parametrize("multiplier", [0.5, 1.0, 2.0])
-@pytest.mark.parametrize("host", [cosine(4000), linear()], ids=str)
+@pytest.mark.parametrize("host", [cosine(4000), linear(), rectified_flow(1000), edm(1000)], ids=str)
 def test_signal_is_the_squared_mean_of_the_oscillator(host, multiplier):
     schedule = damped(host, multiplier)
     a = host.alphas_cumprod

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -90,7 +90,11 @@ def coverages(sampler: TimestepSampler, one: SamplerDraw, rows: int, draws: int,
 def informed(
     samplers: Mapping[str, TimestepSampler], models: list[TrainedDiffusion], batch_size: int, work: Work
 ) -> list[dict[str, TimestepSampler]]:
-    """Copies of the samplers for each model; those that observe losses have observed the model's at every timestep."""
+    """Copies of the samplers for each model; those that observe losses have observed the model's at every timestep.
+
+    Raises:
+        ValueError: a sampler keeps what it has observed and draws as before, since it learns at longer intervals.
+    """
 
     def one(m: int, p: int) -> Mapping[str, np.ndarray]:
         return {"losses": _losses(models[m], p, batch_size, work)}
@@ -98,14 +102,26 @@ def informed(
     made = []
     for model, pieces in zip(models, work.nested("losses", one, len(models), PASSES), strict=True):
         copies = {name: copy.deepcopy(sampler) for name, sampler in samplers.items()}
-        for sampler in copies.values():
+        for name, sampler in copies.items():
             sampler.setup(model.data.shape)
+            before, kept = sampler.probabilities(model.step).clone(), copy.deepcopy(sampler.state_dict())
             for p, piece in enumerate(pieces):
                 loss = torch.from_numpy(piece["losses"])
                 record = StepRecord(torch.zeros(len(loss), 1, 1, 1), {}, torch.arange(len(loss)), loss, loss)
                 sampler.observe(record, Context(Position(p), work.streams))
+            if _changed(sampler.state_dict(), kept) and torch.equal(sampler.probabilities(model.step), before):
+                raise ValueError(
+                    f"analysis.samplers.{name} must learn from {PASSES} losses at each timestep, and draws as before: "
+                    "let it learn more often, by update_every=1 of equal_loss_slots, or every=1 and warmup_steps=0 of "
+                    "infonoise"
+                )
         made.append(copies)
     return made
+
+
+def _changed(state: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    both = zip(state.values(), before.values(), strict=True)
+    return not all(torch.equal(a, b) if isinstance(a, Tensor) else a == b for a, b in both)
 
 
 @torch.no_grad()
