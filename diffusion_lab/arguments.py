@@ -6,6 +6,7 @@ Message: `<name>=<value> must <allowed>; <cure>`. The name comes first, exactly 
 from __future__ import annotations
 
 import difflib
+import math
 import reprlib
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -17,6 +18,11 @@ from typing import Annotated, Any
 ReadPath = Annotated[str | Path, "read"]  # a file or folder that is only read
 WrittenPath = Annotated[str | Path, "written"]  # a folder in which files are written
 DownloadPath = Annotated[str | Path, "downloaded"]  # a folder that is read, and written with the argument download=True
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is a finite number, and no truth value."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def check_integer(name: str, value: Any, minimum: int, cure: str, maximum: int | None = None) -> int:

@@ -13,12 +13,22 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import sys
 import time
+import warnings
+from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from omegaconf import DictConfig
 
+from diffusion_lab.failure import Failure
 from diffusion_lab.printable import one_line
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+T = TypeVar("T")
 
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK")
 LAST_WORD_S = 10.0  # time for the first process to report why it ends
@@ -47,6 +57,48 @@ def gpu_count() -> int:
     import torch
 
     return torch.cuda.device_count()
+
+
+def in_a_process(call: Callable[[], T]) -> T:
+    """The value of `call` in a copy of this process. PyTorch's threads, which it may start, are not here then: a job
+    that is forked from a process that has them waits for ever.
+
+    Raises:
+        Failure: the copy has ended without an answer.
+    """
+    import multiprocessing
+
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(call, there))
+    sys.stdout.flush()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # about forking with threads; numpy's are safe
+        process.start()
+    there.close()
+    try:
+        answer = here.recv()
+    except EOFError:
+        process.join()
+        answer = Failure(f"the process that timed some steps ended with exit code {process.exitcode}")
+    finally:
+        process.terminate()
+        process.join()
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
+
+
+def _answer(call: Callable[[], Any], there: Connection) -> None:
+    try:
+        answer = call()
+    except BaseException as error:  # is raised again where it was called
+        answer = error
+    try:
+        there.send(answer)
+    except Exception:  # it cannot be sent
+        there.send(Failure(str(answer)))
+    there.close()
 
 
 def on_cpu(trainer: DictConfig) -> bool:

@@ -14,6 +14,7 @@ from diffusion_lab import progress
 from diffusion_lab.cli.config import choices_of
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.imports import importing
+from diffusion_lab.cli.processes import in_a_process
 from diffusion_lab.cli.same_run import differences
 from diffusion_lab.cli.table_jobs import Job, keys_of
 from diffusion_lab.cli.untrusted_run import recorded_content
@@ -56,21 +57,26 @@ def plan_of(jobs: Sequence[Job], root: Path) -> Plan:
     waiting = [job for job in distinct if not is_done(read_result(root / job.folder), job.config.max_steps)]
     if not waiting:
         return Plan(distinct, waiting, 0.0, 0.0, 0.0, "", [])
-    with importing():
-        from diffusion_lab.cli.cost.cost import cost_of, counted_flops
     with progress.waiting("checking what is here"):
         missing, beside = _missing(waiting), _beside(waiting, root)
     counted = [job for job in waiting if job.config.get("prediction") is not None]
     if not counted:
         return Plan(distinct, waiting, 0.0, 0.0, 0.0, "a GAN's cost is not estimated", missing, beside)
-    with progress.waiting("timing some steps of the first run"):
-        first = cost_of(counted[0].config, BUDGET_S, bool(missing))
-    with progress.waiting("counting the operations of the runs"):
-        rate = first.seconds / counted_flops(counted[0].config)
-        seconds = sum(rate * counted_flops(job.config) for job in counted)
-    basis = first.basis + (", without the GANs" if len(counted) < len(waiting) else "")
-    disk = first.disk * len(counted)
-    return Plan(distinct, waiting, seconds, first.gpus * seconds / 3600, disk, basis, missing, beside)
+    with importing():
+        import diffusion_lab.cli.cost.cost  # noqa: F401 before the copy of this process
+    with progress.waiting("timing some steps of the first run, and counting the operations of all"):
+        seconds, gpus, disk, basis = in_a_process(lambda: _measured(counted, bool(missing)))
+    basis += ", without the GANs" if len(counted) < len(waiting) else ""
+    return Plan(distinct, waiting, seconds, gpus * seconds / 3600, disk * len(counted), basis, missing, beside)
+
+
+def _measured(jobs: Sequence[Job], missing: bool) -> tuple[float, int, int, str]:
+    """Seconds of all jobs; GPUs and checkpoints in bytes of the first, and the source of the times in words."""
+    from diffusion_lab.cli.cost.cost import cost_of, counted_flops
+
+    first = cost_of(jobs[0].config, BUDGET_S, missing)
+    rate = first.seconds / counted_flops(jobs[0].config)
+    return sum(rate * counted_flops(job.config) for job in jobs), first.gpus, first.disk, first.basis
 
 
 def _missing(jobs: Sequence[Job]) -> list[str]:

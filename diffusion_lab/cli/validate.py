@@ -172,13 +172,14 @@ def check_command(cfg: DictConfig, config_dirs: list[str]) -> list[ConfigError]:
 
 def seedless(cfg: DictConfig) -> str:
     """The configuration without its seeds and paths: jobs for which it is equal are checked and timed once. The seed of
-    the data counts unless it is one."""
+    the data counts unless it is one, and that of the run where something else refers to it, as init_from=a-${seed}."""
     content = cast(dict[str, Any], OmegaConf.to_container(cfg))
     data = content.get("dataset")
     order = data.get("seed") if isinstance(data, dict) else None
     if order == "${seed}" or (type(order) is int and order >= 0):
         del content["dataset"]["seed"]
-    return repr({key: value for key, value in content.items() if key not in ("seed", "stream_seeds", "paths", "hydra")})
+    text = repr({key: value for key, value in content.items() if key not in ("seed", "stream_seeds", "paths", "hydra")})
+    return f"{text} seed={cfg.seed}" if "${seed}" in text.replace("'seed': '${seed}'", "") else text
 
 
 def _once(errors: list[ConfigError]) -> list[ConfigError]:

@@ -45,7 +45,7 @@ def steps_of(job: Job) -> int:
 def steps_left(job: Job) -> int:
     """The steps that a job has still to train when the sweep starts: max_steps without those that an earlier start has
     told, unless it begins again; 0 if it is done."""
-    if job.is_done():
+    if job.needs_nothing():
         return 0
     told = 0 if job.config.get("anew") else job_progress(job, 0.0).step
     return max(0, steps_of(job) - told)

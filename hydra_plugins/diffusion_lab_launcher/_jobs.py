@@ -61,6 +61,10 @@ class Job:
         """Whether this job is finished, with at least the number of steps of the current configuration."""
         return is_done(read_result(self.folder), self.config.get("max_steps", 0))
 
+    def needs_nothing(self) -> bool:
+        """Whether it is done and is not to be trained again, as by `anew=true`."""
+        return self.is_done() and not self.config.get("anew")
+
     def is_pruned(self) -> bool:
         """Whether this job was ended early, because most jobs of its sweep were better."""
         return is_pruned(read_result(self.folder))

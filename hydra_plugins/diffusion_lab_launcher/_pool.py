@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from hydra.types import HydraContext, TaskFunction
 
 from diffusion_lab.cli.errors import EXIT_LOCKED
+from diffusion_lab.cli.processes import local_devices, on_cpu
 from diffusion_lab.held_folder import is_elsewhere
 from diffusion_lab.runs.record import as_error, read_result, result_stamp, write_failure
 from diffusion_lab.workers import JOBS
@@ -101,7 +102,7 @@ class Pool:
             waiting.pop(0)
             if self.stopped_by or (failed and self.fail_fast) or is_elsewhere(job.folder):
                 outcome = Outcome(job, "not started")
-            elif job.is_done():
+            elif job.needs_nothing():
                 outcome = Outcome(job, "skipped", value=sweep_value(job))
             else:
                 slot = min(set(range(self.n_jobs)) - {item.slot for item in running})
@@ -112,14 +113,17 @@ class Pool:
 
     def _launch(self, job: Job, slot: int) -> _Running:
         environment = {key: value for key, value in os.environ.items() if key not in RANK_VARIABLES}
-        environment |= {"OMP_NUM_THREADS": str(self.threads), JOBS: str(self.n_jobs)}
+        trainer = job.config.get("trainer")
+        shared = local_devices(trainer) if trainer is not None and on_cpu(trainer) else 1  # by a job's processes
+        threads = max(1, self.threads // shared)
+        environment |= {"OMP_NUM_THREADS": str(threads), JOBS: str(self.n_jobs)}
         if self.gpus is not None:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus[slot :: self.n_jobs])
         before = result_stamp(job.folder)
         if self.context is None or needs_command(job):
             child = start_command(job, getattr(self.task, "arguments", []), environment)
         else:
-            child = fork(job, self.task, self.context, environment, self.threads)
+            child = fork(job, self.task, self.context, environment, threads)
         return _Running(job, child, slot, time.monotonic(), before)
 
     def _outcome(self, item: _Running) -> Outcome | None:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from diffusion_lab.arguments import is_number
+from diffusion_lab.cli.errors import ConfigError
 from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome
 from hydra_plugins.diffusion_lab_launcher._pool import sweep_value
 from hydra_plugins.diffusion_lab_launcher._screen import Screen
@@ -30,6 +32,8 @@ class QueueLauncher(DiffusionLabLauncher):
 
     def __init__(self, poll_s: float) -> None:
         super().__init__()
+        if not (is_number(poll_s) and poll_s > 0):
+            raise ConfigError(f"hydra.launcher.poll_s={poll_s} must be > 0 seconds; use 10")
         self.poll_s = poll_s
 
     def submit(self, jobs: list[Job], folder: Path) -> Sequence[Any]:
@@ -45,7 +49,7 @@ class QueueLauncher(DiffusionLabLauncher):
         raise NotImplementedError
 
     def run_jobs(self, jobs: list[Job], folder: Path, threads: int) -> list[Outcome]:
-        outcomes = {job.index: Outcome(job, "skipped", value=sweep_value(job)) for job in jobs if job.is_done()}
+        outcomes = {job.index: Outcome(job, "skipped", value=sweep_value(job)) for job in jobs if job.needs_nothing()}
         waiting = in_turns([job for job in jobs if job.index not in outcomes])
         screen = Screen(jobs, folder, max(1, len(waiting)))  # the queue starts them as it likes
         with screen:

@@ -12,6 +12,7 @@ Lightning executes `sys.argv` again for them.
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 import os
@@ -26,13 +27,14 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
+from diffusion_lab.arguments import is_number
 from diffusion_lab.cli.checks.sweeper import searching
 from diffusion_lab.cli.config import register_resolvers
-from diffusion_lab.cli.errors import ConfigError, InvalidConfig, JobsFailed, StoppedBySignal
+from diffusion_lab.cli.errors import ConfigError, InvalidConfig, JobsFailed, MissingHere, StoppedBySignal
 from diffusion_lab.cli.imports import importing
 from diffusion_lab.cli.outcome import overruled_words
 from diffusion_lab.cli.output_folders import check_sweep_folder
-from diffusion_lab.cli.processes import local_devices
+from diffusion_lab.cli.processes import gpu_count, local_devices
 from diffusion_lab.held_folder import hold
 from diffusion_lab.printable import logged_once
 from diffusion_lab.progress import waiting
@@ -72,8 +74,10 @@ class DiffusionLabLauncher(Launcher):
     ) -> None:
         if isinstance(n_jobs, bool) or not isinstance(n_jobs, int) or n_jobs < 1:
             raise ConfigError(f"hydra.launcher.n_jobs={n_jobs} must be an integer >= 1; use 1")
-        if timeout_s is not None and not timeout_s > 0:
+        if timeout_s is not None and not (is_number(timeout_s) and timeout_s > 0):
             raise ConfigError(f"hydra.launcher.timeout_s={timeout_s} must be > 0 seconds; use null for no limit")
+        if gpus is not None and (isinstance(gpus, str) or not isinstance(gpus, Sequence)):
+            raise ConfigError(f"hydra.launcher.gpus={gpus} must be a list of GPUs, or null; use e.g. [0,1]")
         if gpus is not None and len(gpus) < n_jobs:
             raise ConfigError(
                 f"hydra.launcher.gpus={list(gpus)} must name at least one GPU for each of n_jobs={n_jobs}; "
@@ -167,6 +171,15 @@ class DiffusionLabLauncher(Launcher):
                     f"hydra.launcher.n_jobs={self.n_jobs} has of hydra.launcher.gpus={self.numbers}; use fewer jobs"
                 )
             )
+        if self.numbers and "trainer" in job.config and job.config.trainer.get("accelerator") != "cpu":
+            there = gpu_count()
+            if max(self.numbers) >= there:
+                errors.append(
+                    MissingHere(
+                        f"hydra.launcher.gpus={self.numbers} must be below {there}, the number of GPUs here; leave it "
+                        "out"
+                    )
+                )
         return errors
 
     def _dry_run(self, jobs: list[Job], folder: Path, threads: int) -> list[JobReturn]:
@@ -192,9 +205,17 @@ def _start_single_threaded() -> int:
     with importing():
         import torch
 
-    threads = torch.get_num_threads()
+    threads = _threads()
     torch.set_num_threads(1)
     return threads
+
+
+@functools.cache
+def _threads() -> int:
+    """Torch's default number of threads here, as it was before the first launch of this process changed it."""
+    import torch
+
+    return torch.get_num_threads()
 
 
 def _job_names(jobs: list[Job], total: int) -> str:
@@ -218,6 +239,7 @@ def job_return(outcome: Outcome) -> JobReturn:
     job = outcome.job
     returned = _Return(overrides=job.overrides, cfg=job.task_cfg, task_name="train", working_dir=os.getcwd())
     returned.hydra_cfg = job.config
+    returned.started = outcome.status != "not started"
     if outcome.status in GOOD:
         returned.status, returned.return_value = JobStatus.COMPLETED, outcome.value
     else:
@@ -227,6 +249,8 @@ def job_return(outcome: Outcome) -> JobReturn:
 
 class _Return(JobReturn):
     """A JobReturn whose failure is raised without Hydra's message, because the launcher has reported it."""
+
+    started = True  # False for a job that was to be started after another one had failed
 
     @property
     def return_value(self) -> object:

@@ -71,6 +71,13 @@ class RayLauncher(QueueLauncher):
     def faults(self, job: Job) -> list[ConfigError]:
         """Errors of one job's configuration; those of this machine only where the jobs run on it."""
         errors = self.task.check(job.task_cfg, here=self.address is None)
+        if self.address and job.config.trainer.get("accelerator", "auto") == "auto":
+            errors.append(
+                ConfigError(
+                    "trainer.accelerator=auto must be gpu or cpu with hydra.launcher.address, because the GPUs are "
+                    "those of other machines; use trainer=gpu or trainer=cpu"
+                )
+            )
         nodes = job.config.trainer.get("num_nodes", 1)
         if nodes > 1:
             errors.append(
@@ -83,7 +90,8 @@ class RayLauncher(QueueLauncher):
         os.environ.setdefault("RAY_worker_niceness", "0")  # 15 without it, where any other program takes the cores
         local = {} if self.address else {"include_dashboard": False}
         options = {"log_to_driver": False, "logging_level": "ERROR", **local, **self.init}
-        ray().init(address=self.address or "local", **options)
+        if not ray().is_initialized():  # by an earlier launch of this sweep
+            ray().init(address=self.address or "local", **options)
         needs = [{"num_cpus": self.cpus, "num_gpus": gpus(job.config.trainer), **self.remote} for job in jobs]
         if not self.address:
             check_room(needs, ray().cluster_resources())

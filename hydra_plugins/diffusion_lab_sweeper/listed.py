@@ -21,7 +21,7 @@ class ListedSweeper(ProductsSweeper):
     """Launches the jobs of a file.
 
     Args:
-        file: one job on each line, as words of a shell; empty lines are left out.
+        file: one job on each line, as words of a shell; empty lines and comments, from a # on, are left out.
         params: ignored; a preset may set it for the usual sweeper.
 
     Raises:
@@ -38,7 +38,7 @@ class ListedSweeper(ProductsSweeper):
         self.jobs = []
         for number, line in enumerate(lines, 1):
             try:
-                self.jobs += [words] if (words := shlex.split(line)) else []
+                self.jobs += [words] if (words := shlex.split(line, comments=True)) else []
             except ValueError as error:
                 raise ConfigError(
                     f"hydra.sweeper.file={file} must have words of a shell on line {number} ({error}); quote the value"

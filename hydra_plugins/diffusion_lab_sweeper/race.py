@@ -7,7 +7,6 @@ of the values of its runs, and the launcher skips runs that are done, so the sam
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
+from diffusion_lab.arguments import is_number
 from diffusion_lab.cli.errors import ConfigError, config_errors
 from diffusion_lab.cli.sweep_jobs import jobs_of
 from diffusion_lab.intervals import RACE_ALPHAS
@@ -55,12 +55,12 @@ class RaceSweeper(Sweeper):
         params: Any = None,
         products: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        if margin is not None and not (_is_number(margin) and margin > 1):
+        if margin is not None and not (is_number(margin) and margin > 1):
             raise ConfigError(f"hydra.sweeper.margin={margin} must be a number > 1, or null; use margin=1.1")
         least, most = RACE_ALPHAS
-        if not (_is_number(alpha) and least <= alpha <= most):
+        if not (is_number(alpha) and least <= alpha <= most):
             raise ConfigError(f"hydra.sweeper.alpha={alpha} must be a number from {least} to {most}; use alpha=0.05")
-        if hours is not None and not (_is_number(hours) and hours > 0):
+        if hours is not None and not (is_number(hours) and hours > 0):
             raise ConfigError(f"hydra.sweeper.hours={hours} must be a number > 0, or null; use hours=6")
         self.margin, self.alpha, self.hours, self.products, self.params = margin, alpha, hours, products, params
 
@@ -90,6 +90,8 @@ class RaceSweeper(Sweeper):
             words = [[*rows[row], f"seed={seed}", *own] for row, seed in block]
             ended = self.launcher.launch(words, initial_job_idx=len(returned))
             returned |= zip(block, ended, strict=True)
+            if not all(getattr(job, "started", True) for job in ended):
+                break  # fail_fast: a job failed, and those after it have lost nothing
             if (ended[0].cfg or {}).get("dry_run"):
                 print("the first block of the race; a method that stays in it gets a run more in each further one")
                 return ended
@@ -187,7 +189,3 @@ def methods_and_seeds(jobs: Sequence[Sequence[str]]) -> tuple[list[tuple[str, ..
             "once; use seed=0..9"
         )
     return list(seeds_of), seeds
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

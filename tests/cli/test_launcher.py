@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import sys
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -18,15 +20,16 @@ from omegaconf import OmegaConf, open_dict
 
 from diffusion_lab.cli.checks.machine import optimizer_states
 from diffusion_lab.cli.config import compose_train, conf_dir, register_resolvers
-from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.cli.errors import ConfigError, MissingHere
 from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.runs.names import LOG
 from diffusion_lab.runs.shell_commands import setting
 from diffusion_lab.workers import JOBS
-from hydra_plugins.diffusion_lab_launcher import _child
+from hydra_plugins.diffusion_lab_launcher import _child, launcher
 from hydra_plugins.diffusion_lab_launcher._child import command, needs_command, starts_processes
 from hydra_plugins.diffusion_lab_launcher._jobs import Job
 from hydra_plugins.diffusion_lab_launcher._pool import pause
+from hydra_plugins.diffusion_lab_launcher._queue import QueueLauncher
 from hydra_plugins.diffusion_lab_launcher.launcher import DiffusionLabLauncher
 from tests.cli import sweep_app
 from tests.harness import Child
@@ -99,6 +102,44 @@ def test_gpus_are_counted_among_the_visible_ones(monkeypatch: pytest.MonkeyPatch
             DiffusionLabLauncher(n_jobs=2, gpus=wrong)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert DiffusionLabLauncher(gpus=[7]).gpus == ["7"]
+
+
+def test_gpus_that_are_not_here_are_refused_with_the_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA would hide all others, and the run would train on the CPU."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    for numbers, accelerator, refused in (([2], "gpu", True), ([1], "gpu", False), ([2], "cpu", False)):
+        made = DiffusionLabLauncher(gpus=numbers)
+        made.task = SimpleNamespace(check=lambda cfg: [])
+        found = made.faults(_job(tmp_path, f"trainer.accelerator={accelerator}"))
+        assert [type(one) for one in found] == [MissingHere] * refused
+
+
+@pytest.mark.parametrize(
+    "given", [{"gpus": 2}, {"gpus": "01"}, {"timeout_s": "10m"}, {"timeout_s": True}, {"timeout_s": math.nan}]
+)
+def test_arguments_of_another_kind_are_one_sentence(given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"hydra.launcher.{next(iter(given))}=.* must be"):
+        DiffusionLabLauncher(**given)
+    with pytest.raises(ConfigError, match="hydra.launcher.poll_s=-1 must be > 0 seconds"):
+        QueueLauncher(-1)
+
+
+def test_every_launch_of_a_process_knows_the_machines_threads(tmp_path: Path) -> None:
+    """The second block of a race has as many as the first one."""
+
+    def work() -> None:
+        torch.set_num_threads(2)
+        assert [launcher._start_single_threaded() for _ in range(2)] == [2, 2] and torch.get_num_threads() == 1
+
+    Child(work, tmp_path / "log").succeed()
+
+
+def test_a_finished_job_is_trained_again_if_asked(tmp_path: Path) -> None:
+    for overrides, done in (([], True), (["anew=true"], False)):
+        job = _job(tmp_path, *overrides)
+        job.folder.mkdir(exist_ok=True)
+        (job.folder / "result.json").write_text(json.dumps({"status": "done", "step": job.config.max_steps}))
+        assert job.is_done() and job.needs_nothing() is done
 
 
 def test_a_job_is_a_run_of_its_own(sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hydra.core.utils import JobReturn
 from omegaconf import OmegaConf
 
 from diffusion_lab import racing
 from diffusion_lab.cli.commands.race import _fault, translated
 from diffusion_lab.cli.conf_folder import conf_dir, yaml_file
-from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.cli.errors import ConfigError, JobsFailed
 from diffusion_lab.cli.main import main
 from diffusion_lab.cli.race_page import (
     Field,
@@ -29,6 +30,8 @@ from diffusion_lab.cli.race_page import (
 from diffusion_lab.racing import Standing, gaps
 from diffusion_lab.reports import make_report, read_runs, sections_of
 from diffusion_lab.reports.pages.notes import next_command
+from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome
+from hydra_plugins.diffusion_lab_launcher.launcher import job_return
 from hydra_plugins.diffusion_lab_sweeper import race as race_sweeper
 from hydra_plugins.diffusion_lab_sweeper.race import RaceSweeper, methods_and_seeds
 from tests.harness import Child
@@ -222,6 +225,28 @@ def test_the_error_is_recorded_to_its_last_digit(monkeypatch: pytest.MonkeyPatch
         sweeper.sweep([])
     (alpha,) = [float(word.partition("=")[2]) for word in words if word.startswith("question.alpha=")]
     assert alpha == 1 / 30
+
+
+def test_jobs_that_were_not_started_have_lost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With fail_fast the first failure ends the race, and no method is out whose job was only to be started."""
+
+    class Launcher:
+        def launch(self, jobs: list[list[str]], initial_job_idx: int) -> list[JobReturn]:
+            found = [job_return(Outcome(job(), status)) for _, status in zip(jobs, statuses, strict=True)]
+            assert not initial_job_idx, "a further block was begun"
+            return found
+
+    def job() -> Job:
+        return Job(0, [], OmegaConf.create({"hydra": {}}), Path("x"))
+
+    statuses = ["failed", "not started", "not started", "not started"]
+    sweeper = RaceSweeper()
+    sweeper.launcher, sweeper.config = Launcher(), OmegaConf.create({"hydra": {"sweep": {"dir": "runs/race"}}})
+    monkeypatch.setattr(sweeper, "_jobs", lambda _: [[f"sampler={a}", f"seed={n}"] for a in "ab" for n in (0, 1)])
+    monkeypatch.setattr(sweeper, "_check_question", lambda field: None)
+    monkeypatch.setattr(sweeper, "_look", lambda *_: pytest.fail("it was judged"))
+    with pytest.raises(JobsFailed):
+        sweeper.sweep([])
 
 
 def test_a_race_by_a_loss_is_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import sys
 import time
 from contextlib import nullcontext
@@ -16,11 +17,14 @@ from diffusion_lab import progress
 from diffusion_lab.cli import table_plan
 from diffusion_lab.cli.commands.reproduce import _chosen
 from diffusion_lab.cli.config import plain
+from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.main import main
+from diffusion_lab.cli.processes import in_a_process
 from diffusion_lab.cli.table_files import conf_folders, load_scale, load_table, table_names
 from diffusion_lab.cli.table_jobs import Jobs
 from diffusion_lab.cli.table_pages import print_plan
 from diffusion_lab.cli.table_plan import Plan
+from diffusion_lab.failure import Failure
 from diffusion_lab.files import write_json
 from diffusion_lab.runs.find import read_runs
 from diffusion_lab.runs.folder import is_locked
@@ -347,12 +351,25 @@ def test_the_plan_says_what_it_waits_for(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setattr(progress, "waiting", lambda text: said.append(text) or nullcontext())
     monkeypatch.setattr(table_plan, "_missing", lambda jobs: [])
     monkeypatch.setattr(table_plan, "_beside", lambda jobs, root: "")
-    monkeypatch.setattr(cost, "cost_of", lambda *_: SimpleNamespace(seconds=1.0, basis="", gpus=0, disk=1))
+    cost_here = lambda *_: SimpleNamespace(seconds=1.0, basis=str(os.getpid()), gpus=0, disk=1)  # noqa: E731
+    monkeypatch.setattr(cost, "cost_of", cost_here)
     monkeypatch.setattr(cost, "counted_flops", lambda cfg: 1.0)
     config = OmegaConf.create({"max_steps": 1, "prediction": {}})
-    assert table_plan.plan_of([SimpleNamespace(folder="a", config=config)], tmp_path).seconds == 1.0
-    words = ["checking what is here", "timing some steps of the first run", "counting the operations of the runs"]
-    assert said == words
+    plan = table_plan.plan_of([SimpleNamespace(folder="a", config=config)], tmp_path)
+    assert plan.seconds == 1.0 and plan.basis != str(os.getpid())  # the threads of a step would hang in a forked job
+    assert said == ["checking what is here", "timing some steps of the first run, and counting the operations of all"]
+
+
+def test_what_fails_in_a_copy_of_the_process_is_raised_here() -> None:
+    with pytest.raises(ConfigError, match="batch_size=3 must be"):
+        in_a_process(lambda: fail("batch_size=3 must be 2"))
+    with pytest.raises(Failure, match="ended with exit code 5"):
+        in_a_process(lambda: os._exit(5))
+    assert in_a_process(lambda: [1, "a"]) == [1, "a"]
+
+
+def fail(text: str) -> None:
+    raise ConfigError(text)
 
 
 def test_models_of_a_row_say_what_differs_where_room_lacks() -> None:

@@ -17,7 +17,7 @@ from diffusion_lab.cli.build import build_run
 from diffusion_lab.cli.commands.train import facts
 from diffusion_lab.cli.compute import keep_freed_memory
 from diffusion_lab.cli.cost.counts import HALF, call_on_zeros
-from diffusion_lab.cli.processes import on_cpu, world_size
+from diffusion_lab.cli.processes import local_devices, on_cpu, world_size
 
 WARM_UP = 2  # optimizer steps before the clock starts
 APART = ("generation", "validation", "checkpoint", "progress")  # callbacks that are counted separately, or cost nothing
@@ -100,8 +100,8 @@ def clocked(work: Callable[[], Any], device: torch.device) -> float:
 def threads(cfg: DictConfig) -> Iterator[None]:
     """Use the threads of one process of the run: those of the configuration, or its share of the cores."""
     before = torch.get_num_threads()
-    shared = cfg.trainer.get("accelerator", "auto") == "cpu"
-    torch.set_num_threads(cfg.get("threads") or max(1, before // (world_size(cfg) if shared else 1)))
+    shared = local_devices(cfg.trainer) if on_cpu(cfg.trainer) else 1
+    torch.set_num_threads(cfg.get("threads") or max(1, before // shared))
     try:
         yield
     finally:
