@@ -28,7 +28,7 @@ from diffusion_lab.cli.averages import average_of
 from diffusion_lab.cli.errors import ConfigError, MissingHere, describe, nearest
 from diffusion_lab.files import file_sha256
 from diffusion_lab.files_inside import open_inside
-from diffusion_lab.runs.names import AVERAGES, CHECKPOINT, CHECKPOINTS, LAST, PREVIOUS, TENSORS
+from diffusion_lab.runs.names import AVERAGES, CHECKPOINT, CHECKPOINTS, LAST, PREVIOUS, TENSORS, step_of
 from diffusion_lab.runs.record import read_record
 
 if TYPE_CHECKING:
@@ -151,9 +151,11 @@ def checksum(found: InitFrom) -> str:
     with open_inside(_checkpoint_file(found), place, largest=None) as file:
         file.seek(max(os.fstat(file.fileno()).st_size - TRAILER, 0))
         hasher.update(file.read())
-    if found.weights.startswith("std-"):  # reconstructed from all snapshots of the averages
+    if found.weights.startswith("std-"):  # reconstructed from the snapshots of the averages until the checkpoint
+        end = step_of(f"{found.checkpoint}{CHECKPOINT}", CHECKPOINT)  # None for the last one
         for path in sorted((place / AVERAGES).glob(f"*/*.{TENSORS}")):
-            hasher.update(_of_bytes(path, place, _stamp(path)).encode())
+            if end is None or (step_of(path.name, f".{TENSORS}") or 0) <= end:
+                hasher.update(_of_bytes(path, place, _stamp(path)).encode())
     return hasher.hexdigest()
 
 

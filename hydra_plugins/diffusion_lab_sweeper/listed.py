@@ -3,7 +3,7 @@
     schedule=linear method=p2 seed=0
     schedule=cosine method=learned_beta sampler.lr=0.001 seed=0
 
-Words on the command line come before those of every line.
+Words on the command line come before those of every line; where one has several values, with each of them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.cli.sweep_jobs import jobs_of
 from diffusion_lab.files import read_text
 from hydra_plugins.diffusion_lab_sweeper.products import ProductsSweeper
 
@@ -47,4 +48,5 @@ class ListedSweeper(ProductsSweeper):
             raise ConfigError(f"hydra.sweeper.file={file} must have a job on some line, e.g. method=ddpm seed=0")
 
     def words(self, arguments: list[str]) -> list[list[str]]:
-        return [[*arguments, *job] for job in self.jobs]
+        outer = list(jobs_of([], None, arguments, self.loader))
+        return [[*words, *job] for words in outer for job in self.jobs]

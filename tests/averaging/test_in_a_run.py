@@ -77,6 +77,13 @@ def test_every_width_can_be_loaded(run: Path, capsys: pytest.CaptureFixture[str]
     assert last.identity()["digest"] != early.identity()["digest"]
     source = read_init_weights(f"{run}:std-0.08")
     assert source.identity["weights"] == "ema std-0.08"
+    kept = [read_init_weights(f"{run}:{word}std-0.08").identity["checksum"] for word in ("", "step-00000039:")]
+    path = min((run / "averages" / "std-0.05").iterdir())
+    later = path.with_name("step-00000999.safetensors")  # as if the run had gone on
+    shutil.copy(path, later)
+    now = [read_init_weights(f"{run}:{word}std-0.08").identity["checksum"] for word in ("", "step-00000039:")]
+    later.unlink()
+    assert now[1] == kept[1] and now[0] != kept[0]
     assert all(torch.equal(source.tensors[name], value) for name, value in last.module.state_dict().items())
     assert load_run(run).identity()["weights"] == "ema std-0.05"
     assert not capsys.readouterr().err

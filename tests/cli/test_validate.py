@@ -15,7 +15,7 @@ from diffusion_lab.cli.bfloat16 import slow_bfloat16
 from diffusion_lab.cli.checks import machine
 from diffusion_lab.cli.compute import compiler_fault
 from diffusion_lab.cli.config import config_hash, plain
-from diffusion_lab.cli.validate import check
+from diffusion_lab.cli.validate import check, seedless
 
 # overrides; what the sentence starts with; words that must be in it. Numbers are rows of the catalogue of bad inputs.
 CASES = {
@@ -486,6 +486,8 @@ def test_another_seed_of_a_faultless_configuration_is_not_built_again(composed, 
     assert len(built) == 1
     assert "stream_seeds.noise=-1" in str(check(composed("stream_seeds.noise=-1"), None, passed)[0])
     assert "seed=-1" in str(check(composed("dataset.seed=-1"), None, passed)[0])
+    first, second = (seedless(composed("init_from='a-${seed}.pt'", f"seed={n}")) for n in (0, 1))
+    assert first != second and seedless(composed("seed=0")) == seedless(composed("seed=1"))
     built.clear()
     assert check(composed("seed=1", "batch_size=32"), None, passed) == []
     assert len(built) == 1
