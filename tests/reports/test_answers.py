@@ -14,7 +14,7 @@ SECTIONS = re.split(r"^## \d+\. ", PAGE.partition("\n## And")[0], flags=re.MULTI
 WRITTEN_FOR = {
     "samplers": f"{'better ' * 13}worse worse worse better better equal worse open open better",
     "budgets": "better better open open open open open open open open better open",
-    "weightings": "better open open better better better better better open better better better better better",
+    "weightings": "better open open better better better better better open better better better better better better",
     "predictions": "better better open better better open worse better open better better open open open",
     "mixing": "worse open open worse worse open open worse open worse worse worse worse open worse",
     "schedules": "open open worse open better better open",
