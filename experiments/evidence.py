@@ -148,8 +148,8 @@ def weightings() -> Iterator[Evidence]:
         file = "methods/fashion_mnist"
         yield study(f"Fashion-MNIST, linear, eps: `{name}` / `unit`", file, METHODS["fashion_mnist"], name)
     named = {
-        "drawn / weighted, mean": "drawn in proportion to the weights / uniform with the weights, mean of four",
-        "min_snr drawn / weighted, each at its best learning rate": "that of min_snr, each at its best learning rate",
+        "drawn / weighted, mean": "drawn in proportion to the objective / uniform and weighted, mean of four",
+        (best := "min_snr drawn / weighted, each at its best learning rate"): best,
     }
     for line in alone("objective/README.md", list(objective_values.means().items())):
         batches, _, name = line.said.partition(": ")

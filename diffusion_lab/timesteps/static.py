@@ -152,14 +152,15 @@ class ByWeight(FixedSampler):
 
         w_t / (T p_t) = (1/T) sum_s w_s,
 
-    so the expected loss and gradient are those of uniform timesteps that are weighted with w, and a step is no longer
-    ruled by the few rows whose weight is large. w is that of the first step. A weighting that changes later, or that
-    also depends on a row's loss, keeps its objective too, and only its weights are no longer all alike.
+    so the expected loss and gradient are those of uniform timesteps that are weighted with w. w is that of the first
+    step. A weighting that changes later, or that also depends on a row's loss, keeps its objective too, and only its
+    weights are no longer all alike.
 
     Importance sampling in proportion to the known factor of the integrand. Differs from
     `gradient_variance form=root_second_moment reweight=true`: nothing is measured.
 
-    Use: in place of uniform timesteps with a weighting such as min_snr or p2.
+    Use: in short trainings, in place of uniform timesteps with a weighting such as min_snr or p2; whether the gain
+        lasts is not measured.
 
     Args:
         schedule: noise schedule of the run.
