@@ -60,7 +60,7 @@ class EMA(StepCallback):
                 for name, p in parameters.items()
             }
         self._parameters = [p.detach() for p in parameters.values()]
-        self._alike = all(p.dtype == torch.float32 for p in self._parameters)  # not with precision="bf16-true"
+        self._alike = {p.dtype for p in self._parameters} <= {torch.float32}  # not with precision="bf16-true"
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_train_start(trainer, pl_module)

@@ -26,7 +26,7 @@ def named(trainer: Trainer) -> list[tuple[str, EvaluationCallback]]:
     """The trainer's evaluations by name: the class, and from the second of one class on a number."""
     found: dict[str, EvaluationCallback] = {}
     for one in evaluations(trainer):
-        number = sum(type(other) is type(one) for other in found.values())
+        number = [type(other) for other in found.values()].count(type(one))
         found[one.state_key if not number else f"{one.state_key}-{number + 1}"] = one
     return [*found.items()]
 

@@ -49,7 +49,7 @@ def metric_fault(
     question is that of a preset, no word of `typed`. Other values that can be asked for, such as val/loss, are
     `beside`."""
     wanted, measured = cfg.question.metric, [metric.name for metric in evaluation.measured(data)]
-    known, asked = [*measured, *beside], any(word.startswith("question.metric=") for word in typed)
+    known, asked = [*measured, *beside], "question.metric" in {word.partition("=")[0] for word in typed}
     if wanted is None or wanted in known or not (measured or (asked and known)):
         return None
     which = f"one of {', '.join(known)}, which this run measures"

@@ -191,8 +191,8 @@ class RunModule(LightningModule):
     def configure_callbacks(self) -> list[Callback]:
         """Ends each batch before a `ModelCheckpoint` of Lightning writes; a hook of the module would come after it, and
         the checkpoint would lack the last update of the averages and what the sampler has seen of it."""
-        callbacks = attrgetter("callbacks")(self.trainer)
-        return [] if any(isinstance(one, _EndOfBatch) for one in callbacks) else [_EndOfBatch()]
+        there = {type(one) for one in attrgetter("callbacks")(self.trainer)}
+        return [] if _EndOfBatch in there else [_EndOfBatch()]
 
     def end_batch(self, outputs: dict[str, Any]) -> None:
         """Call `after_step` after the last microbatch of an update, in which `global_step` has increased."""

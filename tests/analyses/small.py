@@ -35,6 +35,7 @@ INSTEAD = {
     "timesteps": [0, 500],
     "ranges": [[1, 500]],
     "last": 0,
+    "clip": False,  # the data have values beyond [-1, 1]
     "beta1": [0.9, 0.4],
 }
 SECOND_CASES = ("low_discrepancy", "antithetic", "equal_loss_slots", "power")  # of samplers that batch_noise compares

@@ -59,7 +59,9 @@ def test_the_papers_range_is_the_truth_because_it_holds_the_last_step():
 def test_the_last_steps_are_left_out_by_default(tmp_path):
     data = {}
     for last in (0, 10):
-        analysis, result = measured([model()], tmp_path / str(last), last=last, ranges=[[1, 500]], solver=DDPM())
+        analysis, result = measured(
+            [model()], tmp_path / str(last), last=last, ranges=[[1, 500]], solver=DDPM(clip=False)
+        )
         data[last] = dict(zip(result.facts["sets"], result.data["psnr"][0], strict=True))
         assert result.data["replaced"][1].sum() == 500 - last
         words = {0: "a set with the last timestep", 10: "the last 10 timesteps are never replaced"}
@@ -88,7 +90,9 @@ def test_a_step_by_hand():
 
 
 def measured(models, tmp_path, **given):
-    analysis = Replacement(**({"solver": DDPM(20), "images": 4, "ranges": [[1, 500], [500, 1000], [1, 10]]} | given))
+    analysis = Replacement(
+        **({"solver": DDPM(20, clip=False), "images": 4, "ranges": [[1, 500], [500, 1000], [1, 10]]} | given)
+    )
     analysis.check(models)
     return analysis, analysis.run(models, Work(tmp_path, Streams(0)))
 
@@ -152,10 +156,10 @@ def test_the_frechet_distance_of_digits(tmp_path):
     one = model(data=Digits(), steps=50)
     one.data = ImageDataModule(Digits(), batch_size=8, features=ClassifierFeatures("digits"))
     assert distance(one, Digits().train().take(range(Digits().train_size()))) == pytest.approx(0, abs=1e-6)
-    analysis, few = measured([one], tmp_path, images=127, ranges=[[1, 50]], solver=DDPM(4))
+    analysis, few = measured([one], tmp_path, images=127, ranges=[[1, 50]], solver=DDPM(4, clip=False))
     assert "frechet" not in few.data
     assert "; a Fréchet distance would need 128 images; " in analysis.sentence(few)
-    _, enough = measured([one], tmp_path / "b", images=128, ranges=[[1, 50]], solver=DDPM(4), last=0)
+    _, enough = measured([one], tmp_path / "b", images=128, ranges=[[1, 50]], solver=DDPM(4, clip=False), last=0)
     nothing, everything = enough.data["frechet"][0]
     assert everything < 1 < nothing
 
@@ -182,7 +186,7 @@ def self_conditioned():
 )
 def test_what_cannot_be_measured(models, given, message):
     with pytest.raises(ValueError, match=f"^{message}"):
-        Replacement(**({"solver": DDPM(), "images": 4} | given)).check(models)
+        Replacement(**({"solver": DDPM(clip=False), "images": 4} | given)).check(models)
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def followed(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch, x: Tensor
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", [name for name in KINDS if name != "meanflow"])  # which the library does not have
 def test_the_library_gives_the_same_images_from_the_same_latents(
     name: str, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

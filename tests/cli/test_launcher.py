@@ -129,6 +129,7 @@ def test_every_launch_of_a_process_knows_the_machines_threads(tmp_path: Path) ->
 
     def work() -> None:
         torch.set_num_threads(2)
+        launcher._threads.cache_clear()
         assert [launcher._start_single_threaded() for _ in range(2)] == [2, 2] and torch.get_num_threads() == 1
 
     Child(work, tmp_path / "log").succeed()

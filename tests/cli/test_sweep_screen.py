@@ -82,8 +82,7 @@ def test_the_rest_of_a_sweep_that_goes_on_leaves_out_what_was_trained_before(tmp
         one.folder.mkdir()
         (one.folder / "timing.jsonl").write_text(f'{{"step": {step}, "seconds": {seconds}.0}}\n')
     (jobs[1].folder / "result.json").write_text('{"status": "done", "step": 100}')
-    for one in (jobs[1], jobs[3]):
-        one.config.anew = True
+    jobs[3].config.anew = True
     assert jobs[1].is_done()
     with Screen(jobs, tmp_path) as screen:
         (jobs[0].folder / "timing.jsonl").write_text('{"step": 100, "seconds": 100.0}\n')

@@ -83,5 +83,5 @@ def test_the_command_prints_what_is_asked_for(folder, tmp_path, capsys, without_
         assert main([str(folder), *words, *out]) == 2
         assert "must be left out with" in capsys.readouterr().err
     assert main([str(folder), "--figures", str(tmp_path / "page.html"), *out]) == 2
-    assert "page.html must be a folder, and is a file" in capsys.readouterr().err
+    assert "page.html must be a folder that can be written to" in capsys.readouterr().err
     assert main([str(folder), "--top", "0", *out]) == 2

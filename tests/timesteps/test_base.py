@@ -36,7 +36,7 @@ def test_join_keeps_the_order_of_the_microbatches():
         return StepRecord(t.view(2, 1, 1, 1).float(), {"label": t}, t, t.float(), 2 * t.float())
 
     joined = StepRecord.join([part(0), part(2), part(4)])
-    assert joined.accumulate == 3
+    assert len(joined.microbatches) == 3
     t, loss = joined.gathered()
     assert t.tolist() == [0, 1, 2, 3, 4, 5] and loss.tolist() == t.tolist()
     assert joined.gathered(objective=True)[1].tolist() == [0, 2, 4, 6, 8, 10]

@@ -295,7 +295,7 @@ def test_a_policy_update_does_not_depend_on_the_microbatches(rows):
             some = slice(micro * size, (micro + 1) * size)
             sampler.draw(x0[some], Context(Position(0, 0, 1, micro, parts), Streams(0), probe=probe))
         probe.theta -= 0.1
-        record = StepRecord(x0, {}, losses.long(), losses, losses, accumulate=parts)
+        record = StepRecord(x0, {}, losses.long(), losses, losses, microbatches=(len(x0) // parts,) * parts)
         sampler.observe(record, Context(Position(0, 0, 1, parts - 1, parts), Streams(0), probe=probe))
         states.append(sampler)
     one, many = states
