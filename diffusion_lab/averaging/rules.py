@@ -126,10 +126,9 @@ class PowerFunction(AveragingRule):
             raise ValueError(f"stds={list(stds)} must name at least one std, each once; use [0.05,0.1]")
         for std in stds:
             check_number("stds", std, "()", 0, WIDEST, CURE)
-            if std_of(name_of(std)) != float(std):
-                raise ValueError(
-                    f"stds={std} must be at least 0.0001 and have at most six digits; use {max(std, 1e-4):.4f}"
-                )
+            if snapshot_every and std_of(name_of(std)) != float(std):
+                use = max(math.floor(1e4 * std), 1) / 1e4
+                raise ValueError(f"stds={std} must be at least 0.0001 and have at most six digits; use {use}")
         self.snapshot_every = check_integer("snapshot_every", snapshot_every, 0, "0 optimizer steps turn them off")
         self.names = tuple(map(name_of, stds))
         self._exponents = tuple(map(exponent, stds))

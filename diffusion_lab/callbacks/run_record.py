@@ -23,10 +23,10 @@ from diffusion_lab.runs.record import is_done, read_result, write_record, write_
 
 
 def named(trainer: Trainer) -> list[tuple[str, EvaluationCallback]]:
-    """The trainer's evaluations by name: the class, and from the second of one class on a number."""
+    """The trainer's evaluations by name: their key, the class, and from the second of one key on a number."""
     found: dict[str, EvaluationCallback] = {}
     for one in evaluations(trainer):
-        number = [type(other) for other in found.values()].count(type(one))
+        number = [other.state_key for other in found.values()].count(one.state_key)
         found[one.state_key if not number else f"{one.state_key}-{number + 1}"] = one
     return [*found.items()]
 
@@ -89,14 +89,14 @@ class RunRecord(RunCallback):
         for key, evaluation in named(trainer):
             evaluation.owed = key in owed
         if trainer.is_global_zero:
-            self._start(trainer, pl_module, sizes)
+            self._start(trainer, pl_module, sizes, bool(owed))
 
-    def _start(self, trainer: Trainer, pl_module: LightningModule, sizes: dict[str, int] | None) -> None:
+    def _start(self, trainer: Trainer, pl_module: LightningModule, sizes: dict[str, int] | None, owed: bool) -> None:
         (self.directory / RESULT).unlink(missing_ok=True)
         for logger in trainer.loggers:
             if isinstance(logger, RunLogger):
                 logger.cut(trainer.global_step)
-        cut_back(self.directory, trainer.global_step, sizes)
+        cut_back(self.directory, trainer.global_step, sizes, owed)
         if self._settled[0] != trainer.global_step:
             (self.directory / EVALUATED).unlink(missing_ok=True)
         log_config(trainer, self.facts["config"] | self.facts.get("labels", {}), self.facts.get("tags", ()))

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import pickle
 import signal
 import sys
 import time
+import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -80,7 +82,7 @@ def in_a_process(call: Callable[[], T]) -> T:
         answer = here.recv()
     except EOFError:
         process.join()
-        answer = Failure(f"the process that timed some steps ended with exit code {process.exitcode}")
+        answer = Failure(f"a copy of this process ended with exit code {process.exitcode}")
     finally:
         process.terminate()
         process.join()
@@ -93,11 +95,13 @@ def _answer(call: Callable[[], Any], there: Connection) -> None:
     try:
         answer = call()
     except BaseException as error:  # is raised again where it was called
+        error.add_note("".join(traceback.format_exception(error)))
         answer = error
     try:
-        there.send(answer)
-    except Exception:  # it cannot be sent
-        there.send(Failure(str(answer)))
+        pickle.loads(pickle.dumps(answer))
+    except Exception:  # it cannot be sent, or not be made again
+        answer = Failure(f"{type(answer).__name__}: {answer}")
+    there.send(answer)
     there.close()
 
 

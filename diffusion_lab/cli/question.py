@@ -50,8 +50,10 @@ def metric_fault(
     `beside`."""
     wanted, measured = cfg.question.metric, [metric.name for metric in evaluation.measured(data)]
     known, asked = [*measured, *beside], "question.metric" in {word.partition("=")[0] for word in typed}
-    if wanted is None or wanted in known or not (measured or (asked and known)):
+    if wanted is None or wanted in known or not (measured or asked):
         return None
+    if not known:
+        return f"question.metric={wanted} must be left out, because this run measures nothing; or use metrics=default"
     which = f"one of {', '.join(known)}, which this run measures"
     return f"question.metric={wanted} must be {which}{nearest(wanted, known)}; use question.metric={known[0]}"
 

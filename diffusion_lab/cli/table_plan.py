@@ -54,7 +54,8 @@ class Plan(NamedTuple):
 def plan_of(jobs: Sequence[Job], root: Path) -> Plan:
     """The plan of a table's jobs, whose folders are in `root`."""
     distinct = list({job.folder: job for job in jobs}.values())
-    waiting = [job for job in distinct if not is_done(read_result(root / job.folder), job.config.max_steps)]
+    done = {job.folder for job in distinct if is_done(read_result(root / job.folder), job.config.max_steps)}
+    waiting = [job for job in distinct if job.config.get("anew") or job.folder not in done]
     if not waiting:
         return Plan(distinct, waiting, 0.0, 0.0, 0.0, "", [])
     with progress.waiting("checking what is here"):

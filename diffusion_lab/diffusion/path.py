@@ -101,11 +101,10 @@ def _tables(alpha: Tensor, sigma: Tensor) -> dict[str, Tensor]:
     # Vp_1 is a variance in the units of x_{t=0}, that of the last step in the units of the data.
     last = (variance[1:2] if len(alpha) > 1 else sigma**2) / (alpha[0] ** 2 + sigma[0] ** 2)
     floored = torch.cat([last, variance[1:]])
-    added, norm = new * sigma**2, alpha**2 + sigma**2
-    norm_prev = alpha_prev**2 + sigma_prev**2
+    added, power, power_prev = new * sigma**2, alpha**2 + sigma**2, alpha_prev**2 + sigma_prev**2
     return {
         "betas": added,
-        "log_variance_large": (added * norm_prev / norm).log(),
+        "log_variance_large": (added * power_prev / power).log(),
         "alphas_cumprod": torch.sigmoid(log_snr),
         "snr": log_snr.exp(),
         "log_snr": log_snr,

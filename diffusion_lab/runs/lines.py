@@ -74,15 +74,22 @@ def lengths(folder: Path) -> dict[str, int]:
     return {name: path.stat().st_size for name, path in paths.items() if path.is_file() and not path.is_symlink()}
 
 
-def cut_back(folder: Path, step: int, sizes: Mapping[str, int] | None) -> None:
+def cut_back(folder: Path, step: int, sizes: Mapping[str, int] | None, owed: bool) -> None:
     """Drop the lines after `step` from the files that no logger cuts, and truncate the files to `sizes`, bytes by name,
     0 for a file that was not there: what lies beyond was written by an evaluation of this step, which will be repeated.
-    Other names are ignored; None: the sizes are not known."""
+
+    Args:
+        folder: of the run.
+        step: of the checkpoint.
+        sizes: at the checkpoint; other names are ignored. None: they are not known.
+        owed: whether an evaluation of this step will be repeated; else `diffusion-lab evaluate` has written what lies
+            beyond in its file, and it stays.
+    """
     for name in (EVALUATIONS, TIMING):
         cut_lines(folder / name, step)
     for name, size in lengths(folder).items():
-        if sizes is not None and size > sizes.get(name, 0):
-            os.truncate(folder / name, sizes.get(name, 0))
+        if sizes is not None and size > (end := sizes.get(name, 0 if owed else size)) and (owed or name != EVALUATIONS):
+            os.truncate(folder / name, end)
 
 
 def append_evaluations(folder: Path, rows: Iterable[dict[str, Any]]) -> Path:

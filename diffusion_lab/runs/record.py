@@ -165,8 +165,9 @@ def read_question(folder: Path, top: Path | None = None) -> dict[str, Any]:
 
 
 def is_claim(question: Mapping[str, Any]) -> bool:
-    """Whether a recorded question is for so many seeds that they decide something."""
-    return bool(question) and not (isinstance(question.get("seeds"), int) and question["seeds"] < CLAIM_SEEDS)
+    """Whether a recorded question is that of a race, or for so many seeds that they decide something."""
+    few = isinstance(question.get("seeds"), int) and question["seeds"] < CLAIM_SEEDS
+    return bool(question) and (question.get("stopping") == "race" or not few)
 
 
 def write_sweep(
@@ -184,8 +185,9 @@ def write_sweep(
     stated = read_question(folder)
     if stated and question and not is_claim(stated):
         seeds = {word for job in every for word in as_list(job.get("overrides")) if str(word).startswith("seed=")}
-        race = {key: question[key] for key in ("stopping", "alpha") if key in question}
-        stated |= race | {"seeds": question["seeds"] if race else max(question["seeds"], len(seeds))}
+        race = question.get("stopping") == "race"
+        asked = question if race or not stated.get("metric") else stated
+        stated = asked | {"seeds": question["seeds"] if race else max(question["seeds"], len(seeds))}
     question = stated or question
     content = {"name": folder.name, "commands": list(dict.fromkeys([*commands, command]))}
     write_json(folder / SWEEP, content | ({"question": question} if question else {}) | {"jobs": every})

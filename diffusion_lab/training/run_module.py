@@ -55,7 +55,8 @@ class _EndOfBatch(Callback):
     on_before_optimizer_step: Any = None
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: Any) -> None:
-        pl_module.end_batch(outputs)  # pyright: ignore[reportCallIssue]
+        if isinstance(pl_module, RunModule):  # the trainer may have been given another module since
+            pl_module.end_batch(outputs)
 
 
 class RunModule(LightningModule):
@@ -125,6 +126,11 @@ class RunModule(LightningModule):
 
     def on_train_start(self) -> None:
         trainer = self.trainer
+        if _EndOfBatch not in {type(one) for one in attrgetter("callbacks")(trainer)}:
+            raise TypeError(
+                f"{type(self).__name__}.configure_callbacks must return super().configure_callbacks() and its own, "
+                "because these end each step"
+            )
         self._position = Position(
             -1, trainer.global_rank, trainer.world_size, accumulate=trainer.accumulate_grad_batches
         )

@@ -171,15 +171,11 @@ class DiffusionLabLauncher(Launcher):
                     f"hydra.launcher.n_jobs={self.n_jobs} has of hydra.launcher.gpus={self.numbers}; use fewer jobs"
                 )
             )
-        if self.numbers and "trainer" in job.config and job.config.trainer.get("accelerator") != "cpu":
+        if self.numbers and "trainer" in job.config and not job.config.get("dry_run"):
             there = gpu_count()
-            if max(self.numbers) >= there:
-                errors.append(
-                    MissingHere(
-                        f"hydra.launcher.gpus={self.numbers} must be below {there}, the number of GPUs here; leave it "
-                        "out"
-                    )
-                )
+            if job.config.trainer.get("accelerator") != "cpu" and max(self.numbers) >= there:
+                said = f"below {there}, the number of GPUs here" if there else "left out, because there is no GPU here"
+                errors.append(MissingHere(f"hydra.launcher.gpus={self.numbers} must be {said}; use null"))
         return errors
 
     def _dry_run(self, jobs: list[Job], folder: Path, threads: int) -> list[JobReturn]:

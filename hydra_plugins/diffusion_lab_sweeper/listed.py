@@ -9,6 +9,7 @@ Words on the command line come before those of every line; where one has several
 from __future__ import annotations
 
 import shlex
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ class ListedSweeper(ProductsSweeper):
     """Launches the jobs of a file.
 
     Args:
-        file: one job on each line, as words of a shell; empty lines and comments, from a # on, are left out.
+        file: one job on each line, as words of a shell; empty lines and comments, from a word with # on, are left out.
         params: ignored; a preset may set it for the usual sweeper.
 
     Raises:
@@ -39,7 +40,8 @@ class ListedSweeper(ProductsSweeper):
         self.jobs = []
         for number, line in enumerate(lines, 1):
             try:
-                self.jobs += [words] if (words := shlex.split(line, comments=True)) else []
+                words = [] if line.lstrip().startswith("#") else shlex.split(line)
+                self.jobs += [job] if (job := [*takewhile(lambda word: word[:1] != "#", words)]) else []
             except ValueError as error:
                 raise ConfigError(
                     f"hydra.sweeper.file={file} must have words of a shell on line {number} ({error}); quote the value"

@@ -90,8 +90,9 @@ class RaceSweeper(Sweeper):
             words = [[*rows[row], f"seed={seed}", *own] for row, seed in block]
             ended = self.launcher.launch(words, initial_job_idx=len(returned))
             returned |= zip(block, ended, strict=True)
-            if not all(getattr(job, "started", True) for job in ended):
-                break  # fail_fast: a job failed, and those after it have lost nothing
+            failed = any(job.status == JobStatus.FAILED for job in ended) and getattr(self.launcher, "fail_fast", False)
+            if failed or not all(getattr(job, "started", True) for job in ended):
+                break  # and those that were not started have lost nothing
             if (ended[0].cfg or {}).get("dry_run"):
                 print("the first block of the race; a method that stays in it gets a run more in each further one")
                 return ended

@@ -43,6 +43,7 @@ def test_a_width_that_no_file_can_be_named_by_is_refused(width: float) -> None:
     assert std_of(name_of(width)) != width
     with pytest.raises(ValueError, match=r"stds=.* must be at least 0.0001 and have at most six digits; use 0\.0"):
         PowerFunction([0.05, width])
+    assert PowerFunction([0.05, width], snapshot_every=0).names  # of a run that writes no files
 
 
 def test_names() -> None:

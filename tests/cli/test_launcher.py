@@ -112,6 +112,7 @@ def test_gpus_that_are_not_here_are_refused_with_the_jobs(tmp_path: Path, monkey
         made.task = SimpleNamespace(check=lambda cfg: [])
         found = made.faults(_job(tmp_path, f"trainer.accelerator={accelerator}"))
         assert [type(one) for one in found] == [MissingHere] * refused
+        assert made.faults(_job(tmp_path, f"trainer.accelerator={accelerator}", "dry_run=true")) == []
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,11 @@ READERS: dict[str, tuple[str, Callable[[Path], object], object]] = {
 }
 
 
+def test_a_comment_of_jobs_begins_a_word(tmp_path: Path) -> None:
+    (tmp_path / "jobs").write_text("# it's a comment\nname=run#2 seed=1 # the second\n")
+    assert ListedSweeper(str(tmp_path / "jobs")).jobs == [["name=run#2", "seed=1"]]
+
+
 def test_a_line_of_jobs_that_is_no_shells_is_named(tmp_path: Path) -> None:
     (tmp_path / "jobs").write_text("seed=0\n\nname=it's seed=1\n")
     with pytest.raises(ConfigError, match="jobs must have words of a shell on line 3 .No closing quotation.; quote"):

@@ -127,6 +127,15 @@ def test_a_trial_may_become_a_race(tmp_path: Path) -> None:
     assert write_sweep(tmp_path, "b", jobs, race) == race == read_question(tmp_path)
 
 
+def test_a_race_of_two_seeds_and_a_trial_without_a_metric(tmp_path: Path) -> None:
+    """The first stays what it was; the second takes the metric of what follows it."""
+    race = {"metric": "fd1k_digits", "seeds": 2, "stopping": "race", "alpha": 0.05}
+    write_sweep(tmp_path / "a", "a", [], race)
+    assert write_sweep(tmp_path / "a", "b", [], {"metric": "fd1k_digits", "seeds": 5}) == race
+    write_sweep(tmp_path / "b", "a", [], {"metric": None, "seeds": 1})
+    assert write_sweep(tmp_path / "b", "b", [], {"metric": "fid", "seeds": 5}) == {"metric": "fid", "seeds": 5}
+
+
 def test_a_sweep_writes_its_question_and_a_command_with_another_one_is_told(composed, tmp_path: Path, capsys) -> None:
     def command(*overrides: str) -> str:
         cfgs = [composed("question.metric=fid", *overrides, f"seed={seed}") for seed in (0, 1)]

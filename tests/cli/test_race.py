@@ -227,10 +227,15 @@ def test_the_error_is_recorded_to_its_last_digit(monkeypatch: pytest.MonkeyPatch
     assert alpha == 1 / 30
 
 
-def test_jobs_that_were_not_started_have_lost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "statuses", [["failed", "not started", "not started", "not started"], ["done", "done", "done", "failed"]]
+)
+def test_jobs_that_were_not_started_have_lost_nothing(statuses: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """With fail_fast the first failure ends the race, and no method is out whose job was only to be started."""
 
     class Launcher:
+        fail_fast = True
+
         def launch(self, jobs: list[list[str]], initial_job_idx: int) -> list[JobReturn]:
             found = [job_return(Outcome(job(), status)) for _, status in zip(jobs, statuses, strict=True)]
             assert not initial_job_idx, "a further block was begun"
@@ -239,7 +244,6 @@ def test_jobs_that_were_not_started_have_lost_nothing(monkeypatch: pytest.Monkey
     def job() -> Job:
         return Job(0, [], OmegaConf.create({"hydra": {}}), Path("x"))
 
-    statuses = ["failed", "not started", "not started", "not started"]
     sweeper = RaceSweeper()
     sweeper.launcher, sweeper.config = Launcher(), OmegaConf.create({"hydra": {"sweep": {"dir": "runs/race"}}})
     monkeypatch.setattr(sweeper, "_jobs", lambda _: [[f"sampler={a}", f"seed={n}"] for a in "ab" for n in (0, 1)])

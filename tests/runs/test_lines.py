@@ -68,7 +68,7 @@ def test_a_resumed_run_writes_each_line_once(tmp_path: Path) -> None:
         append_lines(tmp_path / name, rows(2))  # an evaluation of step 2 that was killed
     for name in NAMES[1:]:
         append_lines(tmp_path / name, rows(3))
-    cut_back(tmp_path, 2, at_checkpoint)
+    cut_back(tmp_path, 2, at_checkpoint, True)
     assert {name: (tmp_path / name).read_bytes() for name in NAMES} == before
 
 
@@ -78,9 +78,10 @@ def test_a_file_that_the_checkpoint_did_not_have_is_emptied(tmp_path: Path) -> N
     at_checkpoint = lengths(tmp_path)
     append_evaluations(tmp_path, [measured(1, "fid", 1.5, {})])
     before = lengths(tmp_path)
-    cut_back(tmp_path, 1, None)
-    assert lengths(tmp_path) == before
-    cut_back(tmp_path, 1, at_checkpoint)
+    for sizes, owed in ((None, True), (at_checkpoint, False), (at_checkpoint | {"evaluations.jsonl": 1}, False)):
+        cut_back(tmp_path, 1, sizes, owed)  # what `diffusion-lab evaluate` has written, if nothing is owed
+        assert lengths(tmp_path) == before
+    cut_back(tmp_path, 1, at_checkpoint, True)
     assert lengths(tmp_path) == at_checkpoint | {"evaluations.jsonl": 0}
 
 
@@ -88,7 +89,7 @@ def test_a_foreign_checkpoint_cuts_nothing_outside_of_the_run(tmp_path: Path) ->
     run, other = tmp_path / "run", tmp_path / "other"
     append_lines(run / "metrics.jsonl", rows(1))
     other.write_text("mine")
-    cut_back(run, 1, {"../other": 0, str(other): 0, "metrics.jsonl": 3})
+    cut_back(run, 1, {"../other": 0, str(other): 0, "metrics.jsonl": 3}, True)
     assert other.read_text() == "mine"
     assert (run / "metrics.jsonl").stat().st_size == 3  # so that it does cut
 

@@ -148,6 +148,17 @@ def test_weights_are_normalized_by_a_sampler_that_is_built_from_the_first_batch(
     assert same(again.state_dict(), whole.state_dict()) and whole.weighting.factor != fit(2).weighting.factor
 
 
+def test_callbacks_of_ones_own_module_do_not_take_the_place_of_its_steps() -> None:
+    class Own(DiffusionModule):
+        def configure_callbacks(self) -> list[Callback]:
+            return [EarlyStopping("train/loss")]
+
+    own = module()
+    own.__class__ = Own
+    with pytest.raises(TypeError, match=r"Own.configure_callbacks must return super\(\).configure"):
+        trainer(sampling(), max_epochs=1).fit(own, loaders()["bytes"]())
+
+
 class Dicts(Dataset):
     def __len__(self) -> int:
         return IMAGES

@@ -29,8 +29,12 @@ def answer(table: Table) -> str:
         return "No run has finished with this metric, so there is nothing to compare."
     base = table.base.label
     compared = [row for row in table.rows if row.effect is not None]
-    if not compared and (lost := next(row for row in table.rows if row.group is table.base).diverged):
-        return f"All {lost} seeds of {base} diverged, so nothing is compared with it; use --baseline for another one."
+    first = next(row for row in table.rows if row.group is table.base)
+    if not compared and first.metric is None and first.diverged:
+        return (
+            f"All {first.diverged} seeds of {base} diverged, so nothing is compared with it; use --baseline for "
+            "another one."
+        )
     if not compared:
         return f"Only {base} has a value; train a second method with the same seeds to compare them."
     if table.question.race:
