@@ -28,7 +28,7 @@ from diffusion_lab.workers import JOBS
 from hydra_plugins.diffusion_lab_launcher import _child, launcher
 from hydra_plugins.diffusion_lab_launcher._child import command, needs_command, starts_processes
 from hydra_plugins.diffusion_lab_launcher._jobs import Job
-from hydra_plugins.diffusion_lab_launcher._pool import pause
+from hydra_plugins.diffusion_lab_launcher._pool import Pool, pause
 from hydra_plugins.diffusion_lab_launcher._queue import QueueLauncher
 from hydra_plugins.diffusion_lab_launcher.launcher import DiffusionLabLauncher
 from tests.cli import sweep_app
@@ -134,6 +134,20 @@ def test_every_launch_of_a_process_knows_the_machines_threads(tmp_path: Path) ->
         assert [launcher._start_single_threaded() for _ in range(2)] == [2, 2] and torch.get_num_threads() == 1
 
     Child(work, tmp_path / "log").succeed()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "threads"),
+    [(["trainer.devices=1"], "4"), (["trainer=ddp_cpu", "trainer.devices=2"], "2"), (["trainer.devices=8"], "1")],
+)
+def test_the_processes_of_a_job_share_its_threads(
+    overrides: list[str], threads: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of eight threads each of two jobs has four."""
+    given: list[dict[str, str]] = []
+    monkeypatch.setitem(Pool._launch.__globals__, "start_command", lambda job, arguments, own: given.append(own))
+    Pool(SimpleNamespace(), None, 2, 8, None, None, False)._launch(_job(tmp_path, *overrides), 0)
+    assert given[0]["OMP_NUM_THREADS"] == threads
 
 
 def test_a_finished_job_is_trained_again_if_asked(tmp_path: Path) -> None:
