@@ -10,7 +10,16 @@ from scipy import stats
 
 from diffusion_lab import simultaneous
 from diffusion_lab.simultaneous import critical_values, fewer, stand_out, statistics
-from diffusion_lab.verdicts import diverged, judge, judge_alone, lost_seeds, over_training, seeds_needed, size_decided
+from diffusion_lab.verdicts import (
+    band_of,
+    diverged,
+    judge,
+    judge_alone,
+    lost_seeds,
+    over_training,
+    seeds_needed,
+    size_decided,
+)
 from tests.tables.in_numpy import intervals
 
 BASE = {0: 1.0, 1: 1.3, 2: 1.15, 3: 0.9}
@@ -150,6 +159,17 @@ def test_the_mean_over_training_is_over_common_snapshots() -> None:
     assert over_training(curves, "difference") == [2.5, 5.0]
     with pytest.raises(ValueError, match="no snapshot at equal images"):
         over_training([{100: 1.0}, {200: 1.0}], "ratio")
+
+
+def test_rows_are_equal_within_a_share_of_the_baselines_mean() -> None:
+    """Differences are equal within (m - 1) times the mean of the baseline: 0.4 of 4."""
+    assert band_of("difference", 1.1, [3.0, 4.0, 5.0]) == pytest.approx(0.4)
+    assert band_of("ratio", 1.1, []) == math.log(1.1)
+    base = {seed: 4.0 + 0.01 * seed for seed in range(5)}
+    for noise, word in ((0.1, "equal"), (0.8, "not decided")):
+        row = {seed: value + noise * (-1) ** seed for seed, value in base.items()}
+        found = judge([base, row], "difference", rising=False)[1]
+        assert found is not None and found.word == word
 
 
 @pytest.mark.parametrize("scale", ["ratio", "difference"])

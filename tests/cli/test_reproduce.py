@@ -360,6 +360,19 @@ def test_the_plan_says_what_it_waits_for(monkeypatch, tmp_path: Path) -> None:
     assert said == ["checking what is here", "timing some steps of the first run, and counting the operations of all"]
 
 
+def test_a_finished_table_is_planned_again_if_asked(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(table_plan, "_missing", lambda jobs: [])
+    monkeypatch.setattr(table_plan, "_beside", lambda jobs, root: "")
+    monkeypatch.setattr(table_plan, "_measured", lambda jobs, missing: (float(len(jobs)), 0, 1, ""))
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        write_json(tmp_path / name / "result.json", {"status": "done", "step": 1})
+    for anew, left in ((False, []), (True, ["a", "b"])):
+        config = OmegaConf.create({"max_steps": 1, "prediction": {}, "anew": anew})
+        plan = table_plan.plan_of([SimpleNamespace(folder=name, config=config) for name in "ab"], tmp_path)
+        assert [job.folder for job in plan.open] == left
+
+
 def test_what_fails_in_a_copy_of_the_process_is_raised_here() -> None:
     with pytest.raises(ConfigError, match="batch_size=3 must be"):
         in_a_process(lambda: fail("batch_size=3 must be 2"))

@@ -110,6 +110,18 @@ def test_the_table_over_the_values_is_logged_to_wandb_as_it_is_written(
     assert list(logged) == [f"comparison: {title}" for title in report.tables] and len(logged) == 4
 
 
+def test_a_value_with_another_baseline_is_no_point_of_the_line(budgets: Path) -> None:
+    """Its ratios are to another method."""
+    for path in budgets.glob("uniform-3200-*"):
+        shutil.rmtree(path)
+    for seed in range(3):
+        write(
+            budgets / f"stratified-3200-{seed}", "stratified", seed, 1.0 + 0.1 * seed, 0.1, 100.0, 10.0, max_steps=3200
+        )
+    found = course(budgets, within="max_steps")
+    assert (found.base, found.values) == ("uniform", [800, 1600])
+
+
 def test_values_measured_in_two_ways_are_no_points_of_one_line(budgets: Path, without_figures) -> None:
     """Two protocols at one value of the key are two sections, and each has a course of its own."""
     for path in [*budgets.iterdir()]:

@@ -8,7 +8,7 @@ import torch
 from diffusion_lab.timesteps import StepRecord
 
 
-@pytest.mark.parametrize("sizes", [(3, 3), (4, 2), (2, 1, 3)])
+@pytest.mark.parametrize("sizes", [(5,), (3, 3), (4, 2), (2, 1, 3)])
 def test_the_rows_of_all_processes_are_gathered_in_the_order_of_the_global_batch(sizes, monkeypatch) -> None:
     """Also if the microbatches are of unequal size: the last batches of a loader of one's own."""
     rows = torch.arange(2 * sum(sizes))
