@@ -58,23 +58,33 @@ def plan_of(jobs: Sequence[Job], root: Path) -> Plan:
     waiting = [job for job in distinct if job.config.get("anew") or job.folder not in done]
     if not waiting:
         return Plan(distinct, waiting, 0.0, 0.0, 0.0, "", [])
-    with progress.waiting("checking what is here"):
-        missing, beside = _missing(waiting), _beside(waiting, root)
-    counted = [job for job in waiting if job.config.get("prediction") is not None]
-    if not counted:
-        return Plan(distinct, waiting, 0.0, 0.0, 0.0, "a GAN's cost is not estimated", missing, beside)
     with importing():
+        import torch
+
         import diffusion_lab.cli.cost.cost  # noqa: F401 before the copy of this process
-    with progress.waiting("timing some steps of the first run, and counting the operations of all"):
-        seconds, gpus, disk, basis = in_a_process(lambda: _measured(counted, bool(missing)))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # a copy of a process that has started PyTorch's threads would wait for them
+    try:
+        with progress.waiting("checking what is here"):
+            missing, beside = _missing(waiting), _beside(waiting, root)
+        counted = [job for job in waiting if job.config.get("prediction") is not None]
+        if not counted:
+            return Plan(distinct, waiting, 0.0, 0.0, 0.0, "a GAN's cost is not estimated", missing, beside)
+        with progress.waiting("timing some steps of the first run, and counting the operations of all"):
+            seconds, gpus, disk, basis = in_a_process(lambda: _measured(counted, bool(missing), threads))
+    finally:
+        torch.set_num_threads(threads)
     basis += ", without the GANs" if len(counted) < len(waiting) else ""
     return Plan(distinct, waiting, seconds, gpus * seconds / 3600, disk * len(counted), basis, missing, beside)
 
 
-def _measured(jobs: Sequence[Job], missing: bool) -> tuple[float, int, int, str]:
+def _measured(jobs: Sequence[Job], missing: bool, threads: int) -> tuple[float, int, int, str]:
     """Seconds of all jobs; GPUs and checkpoints in bytes of the first, and the source of the times in words."""
+    import torch
+
     from diffusion_lab.cli.cost.cost import cost_of, counted_flops
 
+    torch.set_num_threads(threads)
     first = cost_of(jobs[0].config, BUDGET_S, missing)
     rate = first.seconds / counted_flops(jobs[0].config)
     return sum(rate * counted_flops(job.config) for job in jobs), first.gpus, first.disk, first.basis

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from omegaconf import OmegaConf
 
 from diffusion_lab import progress
@@ -360,10 +361,29 @@ def test_the_plan_says_what_it_waits_for(monkeypatch, tmp_path: Path) -> None:
     assert said == ["checking what is here", "timing some steps of the first run, and counting the operations of all"]
 
 
+def test_a_plan_is_made_where_pytorch_has_two_threads(tmp_path: Path) -> None:
+    """The copy of the process that times some steps would wait for threads that its original had started."""
+
+    def work() -> None:
+        torch.set_num_threads(2)
+        code = main(["reproduce", "clts_mdlrc/table3", "scale=smoke", "--dry-run", f"paths.root={tmp_path}"])
+        assert torch.get_num_threads() == 2
+        raise SystemExit(code)
+
+    child = Child(work, tmp_path / "log")
+    for _ in range(600):
+        if (code := child.poll()) is not None:
+            break
+        time.sleep(0.1)
+    else:
+        child.kill()
+    assert code == 0, child.log.read_text()[-2000:]
+
+
 def test_a_finished_table_is_planned_again_if_asked(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setattr(table_plan, "_missing", lambda jobs: [])
     monkeypatch.setattr(table_plan, "_beside", lambda jobs, root: "")
-    monkeypatch.setattr(table_plan, "_measured", lambda jobs, missing: (float(len(jobs)), 0, 1, ""))
+    monkeypatch.setattr(table_plan, "_measured", lambda jobs, missing, threads: (float(len(jobs)), 0, 1, ""))
     for name in "ab":
         (tmp_path / name).mkdir()
         write_json(tmp_path / name / "result.json", {"status": "done", "step": 1})
