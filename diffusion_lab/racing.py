@@ -10,7 +10,7 @@ with the moderated variances of `simultaneous`, of all seeds that there are. Bec
 all pairs are bounded and not those with the leader alone.
 
     worse        T_ij > c_n for some j: row i has lost to row j
-    set aside    T_ij + log m / sqrt((v_i + v_j) / n) > c_n for some j: row i is not better than row j by more than the
+    set aside    T_ij + log m / sqrt((v_i + v_j) / n) > b_n for some j: row i is not better than row j by more than the
                  margin m, so that more seeds would not make it the choice; nothing is said of it but that
 
 A row that is worse or set aside leaves the race; the race ends with one row, or after N seeds.
@@ -19,11 +19,14 @@ A row that is worse or set aside leaves the race; the race ends with one row, or
 boundaries for clinical trials"): of races of equal rows, alpha (n/N)^2 have had a pair beyond its bound after n seeds.
 They are quantiles over 20,000 such races, whose rows have variances that are scaled inverse chi-squared with 4 degrees
 of freedom, of those that have crossed no earlier bound. The nominal level is 3/5 of alpha, because rows of real tables
-depend on one another by more than their seed (`benchmarks/races.py`).
+depend on one another by more than their seed (`benchmarks/races.py`). b_2, .., b_N are the same with beta = 0.2, as a
+comparison is planned with a power of 80 %, and beta (n/N)^(1/2): that a row is left behind is no verdict, and
+trainings are saved where rows leave early.
 
 **What holds.** A row is called worse than a row that is not better with a probability of at most alpha in the whole
 race, whatever the other differences are, because a difference T_ij of a row that is not worse is at most that of equal
-rows, and rows that leave make fewer pairs. Set aside wrongly, a row is better than the margin: that has the same bound.
+rows, and rows that leave make fewer pairs. Likewise a row that is better than another one by the margin or more is set
+aside because of it with a probability of at most beta.
 
 **Intervals** that hold for all rows together, whenever the race ends (repeated confidence intervals, Jennison and
 Turnbull 1989, "Interim analyses: the repeated confidence interval approach", section 2): the difference of two rows
@@ -47,7 +50,8 @@ from diffusion_lab.verdicts import MARGIN
 FIRST = 2  # seeds before the first look
 _NOMINAL = 0.6  # of alpha
 _RACES, _CHUNK = 20_000, 2_000
-_EXPONENT = 2  # of the share of the error that is spent after a share of the seeds
+_LATE, _EARLY = 2, 0.5  # exponents of the share of an error that is spent after a share of the seeds
+_BETA = 0.2  # of setting a row aside
 
 Word = Literal["in", "worse", "set aside"]
 
@@ -88,7 +92,7 @@ def standings(
         there: (K, S) whether there is a value; of each row, those of the first seeds.
         most: N, the seeds of a race that goes on to its end; S <= N.
         margin: ratio m > 1; None: no row is set aside.
-        alpha: of the whole race, 0.02 to 0.2.
+        alpha: of calling a row worse, in the whole race, 0.02 to 0.2.
 
     Raises:
         ValueError: there are fewer than two rows, or a row lacks a seed before one that it has.
@@ -96,7 +100,7 @@ def standings(
     if len(y) < 2 or (there[:, 1:] > there[:, :-1]).any():
         raise ValueError(f"there={there.tolist()} must be of two rows or more, and of each the first seeds")
     found = [Standing() for _ in y]
-    limits = bounds(len(y), most, alpha)
+    limits, aside = bounds(len(y), most, alpha), bounds(len(y), most, _BETA, _EARLY)
     for n in range(FIRST, y.shape[1] + 1):
         running = np.array([one.word == "in" for one in found])
         if running.sum() < 2 or not there[running, n - 1].all():
@@ -104,10 +108,9 @@ def standings(
         size, error = _pairs(y[:, :n], there[:, :n])
         size[:, ~running] = -math.inf
         np.fill_diagonal(size, -math.inf)  # with a margin a row would be compared with itself
-        reach = limits[n - FIRST] * error
-        left: list[tuple[Word, np.ndarray]] = [("worse", size - reach)]
+        left: list[tuple[Word, np.ndarray]] = [("worse", size - limits[n - FIRST] * error)]
         if margin is not None:
-            left.append(("set aside", size + math.log(margin) - reach))
+            left.append(("set aside", size + math.log(margin) - aside[n - FIRST] * error))
         for word, beyond in left:
             for i in np.flatnonzero(running & (beyond > 0).any(1)):
                 if found[i].word == "in":
@@ -152,19 +155,20 @@ def _pairs(y: np.ndarray, there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @lru_cache(maxsize=64)
-def bounds(rows: int, most: int, alpha: float = ALPHA) -> np.ndarray:
+def bounds(rows: int, most: int, alpha: float = ALPHA, exponent: float = _LATE) -> np.ndarray:
     """c_2, .., c_N, (N-1,).
 
     Args:
         rows: K >= 2.
         most: N >= 2.
         alpha: of the whole race, 0.02 to 0.2.
+        exponent: alpha (n/N)^exponent is spent after n seeds.
     """
     looks = range(FIRST, most + 1)
     largest = _largest(rows, most)
     kept, limits = np.ones(len(largest), dtype=bool), []
     for column, n in zip(largest.T, looks, strict=True):
-        spent = _NOMINAL * alpha * (n / most) ** _EXPONENT
+        spent = _NOMINAL * alpha * (n / most) ** exponent
         over = round(spent * len(largest)) - int((~kept).sum())
         limit = np.sort(column[kept])[::-1][max(over, 0)]
         limits.append(limit)

@@ -49,7 +49,7 @@ def test_equal_rows_lose_in_at_most_alpha_of_races(rows: int, alpha: float) -> N
 
 def test_lower_bounds_lose_more(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = 0.6 * bounds(4, 5)
-    monkeypatch.setattr(racing, "bounds", lambda rows, most, alpha: limits)
+    monkeypatch.setattr(racing, "bounds", lambda *_: limits)
     y = np.random.default_rng(0).standard_normal((300, 4, 5))
     lost = [any(one.word == "worse" for one in standings(own, whole(own), 5, margin=None)) for own in y]
     assert np.mean(lost) > 0.15
@@ -95,6 +95,23 @@ def test_a_row_that_is_not_better_by_the_margin_is_set_aside_and_the_leader_stay
     found = standings(y, whole(y), 6)
     assert sorted(one.word for one in found) == ["in", "set aside", "set aside", "set aside"]
     assert [one.word for one in standings(y, whole(y), 6, margin=None)] == ["in"] * 4
+
+
+def test_a_row_that_is_better_by_the_margin_is_rarely_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    def share() -> float:
+        """Of races in which the first row is better than the others by just the margin."""
+        truth = math.log(racing.MARGIN) * np.array([[0.0], [1.0], [1.0], [1.0]])
+        values = (truth + 0.1 * np.random.default_rng([3, seed]).standard_normal((4, 5)) for seed in range(1000))
+        return float(np.mean([standings(y, whole(y), 5)[0].word == "set aside" for y in values]))
+
+    assert 0.01 < share() < 0.2
+    monkeypatch.setattr(racing, "_BETA", 1.6)  # as good as no bound
+    assert share() > 0.2
+
+
+def test_more_races_set_a_row_aside_after_the_first_seeds_than_call_it_worse() -> None:
+    worse, aside = bounds(4, 5, racing._BETA), bounds(4, 5, racing._BETA, racing._EARLY)
+    assert aside[0] < worse[0] and aside[-1] > worse[-1]  # the same error, spent earlier
 
 
 def test_no_row_is_compared_with_itself() -> None:
