@@ -163,9 +163,18 @@ def name_lines(figure: Figure, axes: Sequence[Axes], ends: Sequence[Sequence[tup
         for axis, some in zip(axes, ends, strict=True):
             label_ends(axis, some)
         return
-    handles, labels = axes[0].get_legend_handles_labels()
-    columns = max(1, 130 // (max(map(len, labels)) + 8))
-    figure.legend(handles, labels, loc="outside lower left", ncols=columns, handlelength=3)
+    lines = named_lines(axes)
+    columns = max(1, 130 // (max(map(len, lines), default=0) + 8))
+    figure.legend(lines.values(), lines, loc="outside lower left", ncols=columns, handlelength=3)
+
+
+def named_lines(axes: Sequence[Axes]) -> dict[str, Any]:
+    """Name -> its first line in some panels."""
+    lines: dict[str, Any] = {}
+    for axis in axes:
+        for line, text in zip(*axis.get_legend_handles_labels(), strict=True):
+            lines.setdefault(text, line)
+    return lines
 
 
 def images_axis(axis: Axes, count: int = 1) -> None:
@@ -307,13 +316,16 @@ def compact_svg(text: str) -> str:
     """
     head, _, body = text.partition("<svg")
     body = re.sub(r"<metadata>.*?</metadata>", "", "<svg" + body, flags=re.DOTALL)
-    body = re.sub(r'"[^"]*"', lambda value: _one_line(value[0]), body)
+    body = re.sub(r'<!--.*?-->|"[^"]*"', lambda found: _one_line(found[0]), body, flags=re.DOTALL)
     body = re.sub(r">\s+<", "><", body)
     declaration = head.partition("?>")[0] + "?>\n" if "?>" in head else ""
     return declaration + _BREAK.sub("\n", body).strip() + "\n"
 
 
 def _one_line(value: str) -> str:
+    """The value of an attribute; a comment stays as it is."""
+    if value.startswith("<!--"):
+        return value
     if value.startswith('"data:'):
         return re.sub(r"\s+", "", value)
     joined = re.sub(r"\s+", " ", value).replace(' "', '"').replace('" ', '"')

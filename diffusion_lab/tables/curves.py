@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,10 @@ def curves(results: Results, gathered: Gathered) -> dict[str, Figure]:
     metric = results.values.quantity
     drawn: dict[tuple[Path, ...], tuple[TableColumn, Run, dict[str, Figure]]] = {}
     for column in results.table.columns:
-        groups = list(groups_of(results.table, column, gathered).values())
+        groups = [
+            replace(group, diverged=frozenset(results.diverged.get((name, column.name), ())))
+            for name, group in groups_of(results.table, column, gathered).items()
+        ]
         folders = tuple(run.folder for group in groups for run in group.runs)
         distinct = {tuple(run.folder for run in group.runs) for group in groups}
         if len(groups) > 1 and len(distinct) == 1:  # rows are several numbers of the same runs, not of their courses

@@ -13,9 +13,7 @@ from diffusion_lab.verdicts import MARGIN
 
 def cells() -> list[list[str]]:
     """The lines of the first table of the page."""
-    table = (
-        races.PAGE.read_text(encoding="utf-8").partition("| values | K | N | margin |")[2].partition("\n\n")[0]
-    )
+    table = races.PAGE.read_text(encoding="utf-8").partition("| values | K | N | margin |")[2].partition("\n\n")[0]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
 
 
@@ -58,4 +56,3 @@ def test_the_guide_says_what_the_page_has() -> None:
     for column, words in ((7, "a race takes {} to {} %"), (9, "calls {} to {} % of the methods worse")):
         numbers = [float(line[column]) for line in wide]
         assert words.format(f"{100 * min(numbers):.0f}", f"{100 * max(numbers):.0f}") in guide
-

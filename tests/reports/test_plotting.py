@@ -106,6 +106,32 @@ def test_groups_with_other_numbers_of_timesteps_share_an_axis():
     assert one.edges(_Fake, 5).tolist() == [0, 2, 4, 6, 8, 10]
 
 
+def test_a_legend_has_the_names_of_all_panels():
+    """A group that has only what the second panel shows was in none; without a name in the first it failed."""
+    long = ["a" * 30, "b" * 30]
+    for first in ([], long[:1]):
+        with plotting.style():
+            figure, axes = plotting.panels(2)
+            for axis, names in zip(axes, (first, long), strict=True):
+                for name in names:
+                    axis.plot([0, 1], label=name)
+            plotting.name_lines(figure, axes, [[(1.0, name, "red") for name in names] for names in (first, long)])
+        (legend,) = figure.legends
+        assert [text.get_text() for text in legend.get_texts()] == long
+
+
+def test_a_quotation_mark_in_a_label_leaves_the_picture_whole():
+    from xml.etree import ElementTree
+
+    with plotting.style():
+        figure, (axis,) = plotting.panels(1)
+        axis.plot([0, 1])
+        axis.set_title('5" disk')
+        drawn = plotting.svg(figure)
+    ElementTree.fromstring(drawn)
+    assert b'<!-- 5" disk -->' in drawn
+
+
 def test_no_two_groups_look_alike():
     styles = [line_style(i) for i in range(28)]
     assert len(set(styles)) == 28

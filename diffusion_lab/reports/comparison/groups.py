@@ -46,6 +46,7 @@ class Group:
         data_key: equal for groups with the same data; "" if only their source is known.
         said: configuration key -> value, for the keys that the label adds to the name.
         differences: configuration key -> value, for the keys in which the groups of the report differ.
+        diverged: seeds of runs that count for nothing while others are finished.
         read: reads the configuration of a run.
     """
 
@@ -58,6 +59,7 @@ class Group:
     data_key: str = ""
     said: dict[str, str] = field(default_factory=dict)
     differences: dict[str, str] = field(default_factory=dict)
+    diverged: frozenset[int] = frozenset()
     read: ConfigReader = read_config_alone
 
     @property
@@ -83,7 +85,8 @@ class Group:
     @cached_property
     def done(self) -> list[Run]:
         """Finished runs by seed."""
-        return sorted((run for run in self.runs if run.status == "done"), key=_by_seed)
+        done = sorted((run for run in self.runs if run.status == "done"), key=_by_seed)
+        return [run for run in done if run.seed not in self.diverged] or done
 
     @cached_property
     def started(self) -> list[Run]:

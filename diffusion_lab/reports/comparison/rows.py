@@ -17,7 +17,7 @@ of a race, whose numbers of seeds follow from their values, have means and effec
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from diffusion_lab.intervals import Estimand, Interval, mean_interval
@@ -131,6 +131,11 @@ class Table(NamedTuple):
         end, courses, diverged = ([of[i] for i in kept] for of in (found.end, found.courses, found.diverged))
         some = found._replace(end=end, training=training, courses=courses, diverged=diverged)
         return self._replace(rows=[self.rows[i] for i in kept], evidence=some)
+
+    def without_diverged(self, groups: Sequence[Group]) -> list[Group]:
+        """Groups of the table, for means that leave out what the rows leave out."""
+        lost = {id(row.group): frozenset(seeds) for row, seeds in zip(self.rows, self.evidence.diverged, strict=True)}
+        return [replace(group, diverged=lost[id(group)]) for group in groups]
 
     @property
     def deciding(self) -> list[BySeed]:

@@ -24,9 +24,9 @@ def of_section(table: Table, groups: Sequence[Group]) -> list[Figure]:
     """The figures of one section of the report for which the runs have data, in their order on the page; `groups` are
     those of the table that are drawn, from `comparison.shown`."""
     metric = table.metric
-    made = [
-        effects(table.of(groups)),
-        effects_over_training(table, groups),
+    made = [effects(table.of(groups)), effects_over_training(table, groups)]
+    groups = table.without_diverged(groups)
+    made += [
         quality_over_training(groups, metric),
         against_time(groups, metric),
         loss_by_timestep(groups),

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from diffusion_lab.plotting import data_uri, label_bottom, line_style, panel_title, small_multiples, style
+from diffusion_lab.plotting import data_uri, label_bottom, line_style, named_lines, panel_title, small_multiples, style
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.runs.curve import Curve
 from diffusion_lab.runs.run import Run
@@ -63,7 +63,7 @@ def panel_per_group(
 
 def legend_above(figure: Any, axes: Sequence[Any], columns: int) -> None:
     """The names of the lines of some panels, each once, above the panels, where they cover no curve."""
-    lines = {text: line for axis in axes for line, text in zip(*axis.get_legend_handles_labels(), strict=True)}
+    lines = named_lines(axes)
     figure.legend(lines.values(), lines, loc="outside upper left", ncols=columns)
 
 
@@ -104,6 +104,8 @@ def seeds_text(groups: Sequence[Group], runs_of: Callable[[Group], Sequence[obje
         text += f" but {', '.join(others)}" if others else ""
     else:
         text = "seeds: " + ", ".join(f"{group.label} {count}" for group, count in zip(groups, counts, strict=True))
+    if lost := [f"{group.label} {len(group.diverged)}" for group in groups if group.diverged]:
+        text += f"; diverged and left out: {', '.join(lost)}"
     if not any(group.done for group in groups):
         return f"{text}; none is finished yet"
     open_ones = [group.label for group in groups if not group.done and runs_of(group)]

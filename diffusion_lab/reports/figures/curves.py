@@ -6,6 +6,7 @@ Against training time, without evaluations (`training_seconds` in timing.jsonl),
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -34,19 +35,10 @@ UNITS = ((5400.0, 3600.0, "hours"), (180.0, 60.0, "minutes"), (0.0, 1.0, "second
 AXES = {"images": ("images seen", in_images), "training time": ("training time, seconds", in_seconds)}  # of factors
 MARK = "#222222"  # of factors
 DOTS = 12  # largest number of points that are marked
-# Beginnings of the keys that are shown elsewhere, or are the same in all runs of a method.
-ELSEWHERE = (
-    "epoch",
-    "images",
-    "metrics/",
-    "optim/beta1",
-    "optim/lr",
-    "prediction/",
-    "sampler/",
-    "step",
-    "train/judged",
-    "train/loss",
-    VAL_LOSS,
+# Keys, and beginnings of keys, that are shown elsewhere, or are the same in all runs of a method.
+ELSEWHERE = re.compile(
+    "epoch|images|step|optim/(beta1|lr)|train/loss(_q[0-3]|_t|_generator|_discriminator)?|train/judged_(real|fake)|"
+    "val/loss(_t)?|metrics/.*|prediction/(head|weight)_.*|sampler/(drawn|p|objective)"
 )
 MOST = 4  # panels of other numbers
 NAME = re.compile(r"[\w./ -]{1,60}")  # of a key that can be a title
@@ -65,8 +57,9 @@ class GroupCurve(NamedTuple):
 
     @property
     def end(self) -> tuple[float, str, str]:
-        """Where its name stands, and its colour."""
-        return float(self.mean[-1]), self.group.label, line_style(self.index).color
+        """Where its name stands, at its last finite value, and its colour."""
+        finite = self.mean[np.isfinite(self.mean)]
+        return float(finite[-1]) if len(finite) else math.nan, self.group.label, line_style(self.index).color
 
     def draw(self, axis: Any) -> None:
         """The mean and the range, among those of other groups."""
@@ -82,23 +75,32 @@ def quality_over_training(groups: Sequence[Group], metric: str) -> Figure | None
 
 
 def other_numbers(groups: Sequence[Group]) -> Figure | None:
-    """What no other figure and no metric shows, such as a number that your own callback logs; at most `MOST`."""
-    logged = {
-        key for group in groups for run in averaged_runs(group) for key in run.keys("") if not key.startswith(ELSEWHERE)
-    }
-    numbers = [key for key in sorted(logged) if NAME.fullmatch(key) and _is_number(groups, key)]
-    return _course(groups, numbers[:MOST], "Other numbers against images seen")
+    """What no other figure and no metric shows, such as a number that your own callback logs; at most `MOST`, those
+    with a curve first, and the names of the others."""
+    logged = {key for group in groups for run in averaged_runs(group) for key in run.keys("")}
+    numbers = [key for key in sorted(logged) if NAME.fullmatch(key) and not ELSEWHERE.fullmatch(key)]
+    numbers = [key for key in numbers if _is_number(groups, key)]
+    numbers.sort(key=lambda key: not _is_curve(groups, key))
+    figure = _course(groups, numbers[:MOST], "Other numbers against images seen")
+    others = numbers[1 if many(len(groups)) else MOST :]
+    if figure is None or not others:
+        return figure
+    return figure._replace(caption=f"{figure.caption} Also logged: {', '.join(others)}.")
 
 
 def _is_number(groups: Sequence[Group], key: str) -> bool:
     return all(curve.values.ndim == 1 for group in groups for curve in _curves(group, key))
 
 
+def _is_curve(groups: Sequence[Group], key: str) -> bool:
+    return any(len(curve.steps) > 1 for group in groups for curve in _curves(group, key))
+
+
 def _course(groups: Sequence[Group], keys: Sequence[str], title: str) -> Figure | None:
     keys = [key for key in keys if any(_curves(group, key) for group in groups)]
     if not keys:
         return None
-    drawn = [key for key in keys if any(len(curve.steps) > 1 for group in groups for curve in _curves(group, key))]
+    drawn = [key for key in keys if _is_curve(groups, key)]
     keys = drawn or keys  # a panel of points shows less than the table beside one of curves
     lines: list[GroupCurve] = []
     if many(len(groups)):
@@ -199,9 +201,10 @@ def against_time(groups: Sequence[Group], metric: str) -> Figure | None:
         return None
     in_panels = many(len(groups))
     how = "Thick: mean over seeds at equal steps, at their mean time, shaded: lowest to highest, thin: seeds."
-    how = PANELS.format(groups[0].label, "the others") if in_panels else how
+    shown = [one.line.group for one in next(iter(drawn.values()))] if in_panels else groups
+    how = PANELS.format(shown[0].label, "the others") if in_panels else how
     caption = (
-        f"{how} {seeds_text(groups)}. The time is that of training alone, with what a sampler computes and without "
+        f"{how} {seeds_text(shown)}. The time is that of training alone, with what a sampler computes and without "
         "evaluations, interpolated between its records. Compare only runs on the same machine without other load."
     )
     picture = (_time_panels, *next(iter(drawn.items()))) if in_panels else (_time_lines, groups, drawn)
@@ -260,6 +263,10 @@ def _direction(groups: Sequence[Group], key: str) -> str:
     """A key with the side that is better; of a loss only if nothing between the groups moves it."""
     if is_loss(key) and any(moves_a_loss(group, groups[0]) for group in groups):
         return f"{key} (not comparable between these rows)"
+    if not (
+        is_loss(key) or key.startswith("metrics/") or any(run.better(key) for group in groups for run in group.runs)
+    ):
+        return with_units(groups, key)
     return with_direction(groups, _name(key))
 
 

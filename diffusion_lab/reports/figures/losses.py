@@ -68,11 +68,13 @@ def loss_by_timestep(groups: Sequence[Group]) -> Figure | None:
         "Unweighted loss on held-out images by range of timesteps, with averaged weights where the run keeps them, at "
         f"the last validation; mean over seeds ({_seeds(groups)}). t = 0 is the least noise.{ratios}"
     )
-    if empty := max(int(np.isnan(one.loss).sum()) for one in present):
+    if empty := int(np.isnan([one.loss for one in same]).all(0).sum()):
         caption += (
             f" {empty} of {len(first.loss)} ranges have no validation image and no point; more images "
             "(dataset.val_images) or fewer ranges (callbacks.validation.bins) fill them."
         )
+    if lost := [one.group.label for one in same if np.isnan(one.loss).sum() > empty]:
+        caption += f" The loss is not finite in ranges without a point: {', '.join(lost)}."
     if len(alike) < len(present):
         others = ", ".join(one.group.label for one in present if one not in alike)
         caption += f" No ratio for groups with another prediction or schedule: {others}."
@@ -207,32 +209,36 @@ def loss_over_training(groups: Sequence[Group]) -> Figure | None:
 
 def _course_panels(means: Sequence[tuple[int, Group, Mean]]) -> Any:
     ends = []
+    time = TimeAxis.of([group for _, group, _ in means])
 
     def draw(axis: Any, k: int) -> None:
         _, group, mean = means[k]
-        ends.append(_draw_course(axis, mean, edges(group, mean.mean.shape[1]), len(means)))
+        ends.append(_draw_course(axis, mean, time.edges(group, mean.mean.shape[1]), time, len(means)))
 
     titles = [(i, group.label) for i, group, _ in means]
     figure, axes = panel_per_group(titles, draw, "images seen", "validation loss")
     log_axis(axes[0])
     columns = columns_of(len(means))
-    for axis, last in list(zip(axes, ends, strict=True))[columns - 1 :: columns]:
-        label_ends(axis, last, size=8.5)
+    for k, (axis, last) in enumerate(zip(axes, ends, strict=True)):
+        if k % columns == columns - 1 or axis is axes[-1]:
+            label_ends(axis, last, size=8.5)
     return figure
 
 
-def _draw_course(axis: Any, mean: Mean, at: np.ndarray, count: int) -> list[tuple[float, str, str]]:
+def _draw_course(axis: Any, mean: Mean, at: np.ndarray, time: TimeAxis, count: int) -> list[tuple[float, str, str]]:
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
-    there = np.flatnonzero(np.isfinite(mean.mean[-1]))  # the ranges that have a validation image
+    finite = np.isfinite(mean.mean)
+    last = int(np.flatnonzero(finite.any(1))[-1:].sum())  # the validation before all of them were lost
+    there = np.flatnonzero(finite[last])  # the ranges that have a validation image
     chosen = there[np.unique(np.linspace(0, len(there) - 1, min(len(there), SHOWN_BINS)).round().astype(int))]
     ends = []
     for k, b in enumerate(chosen):
         color = to_hex(colormaps["viridis"](0.85 * k / max(1, len(chosen) - 1)))
         axis.plot(mean.images, mean.mean[:, b], color=color, linewidth=1.4)
         middle = (at[b] + at[b + 1]) / 2
-        ends.append((float(mean.mean[-1, b]), f"t≈{middle:.3g}", color))
+        ends.append((float(mean.mean[last, b]), f"{'t/T' if time.relative else 't'}≈{middle:.3g}", color))
     images_axis(axis, count)
     return ends
 

@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from diffusion_lab.plotting import images_axis, line_style, panels
+from diffusion_lab.plotting import images_axis, line_style, many, panels
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.figures.base import (
     Figure,
-    averaged_runs,
     legend_above,
     over_seeds,
     panel_per_group,
@@ -34,34 +33,63 @@ COLORS = "viridis"  # its lightness rises: heads differ in grey as well
 
 def adversarial_losses(groups: Sequence[Group]) -> Figure | None:
     """Losses, and shares that the discriminator judges right, against images seen; None without a GAN."""
-    present = [(i, group) for i, group in enumerate(groups) if group.comparable(next(iter(LOSSES)))]
+    key = next(iter(LOSSES))
+    present = [(i, group) for i, group in enumerate(groups) if group.comparable(key)]
     if not present:
         return None
+    seeds = seeds_text([group for _, group in present], lambda group: group.comparable(key))
+    share = (
+        "hare of the real images that the discriminator takes for real and of the generated ones that it takes for "
+        f"generated; the grey line is guessing. Mean since the log before, and over seeds ({seeds})."
+    )
+    if many(len(present)):
+        return Figure.drawn("Judgement of the discriminator", f"S{share}", _judged_panels, present)
     caption = (
-        "Means since the log before. Right: share of the real images that the discriminator takes for real and of the "
-        "generated ones that it takes for generated; the grey line is guessing. A generator's loss does not measure "
-        "its images, and losses of different kinds have no common scale. Mean over seeds "
-        f"({seeds_text([group for _, group in present])})."
+        f"Left: losses. A generator's loss does not measure its images, and losses of different kinds have no common "
+        f"scale. Right: s{share}"
     )
     return Figure.drawn("Losses of the GAN", caption, _adversarial_panels, present)
 
 
 def _adversarial_panels(present: Sequence[tuple[int, Group]]) -> Any:
+    """All groups over each other: their losses, and what their discriminators judge right."""
     figure, axes = panels(2, height=3.6)
     for axis, lines, title in zip(axes, (LOSSES, JUDGED), ("losses", "share judged right"), strict=True):
         for i, group in present:
-            for key, (name, dashes) in lines.items():
-                mean = over_seeds([run.curve(key) for run in group.comparable(key)])
-                if mean is not None:
-                    label = f"{group.label}: {name}" if len(present) > 1 else name
-                    axis.plot(mean.images, mean.mean, color=line_style(i).color, linestyle=dashes, label=label)
+            _draw_lines(axis, lines, group, line_style(i).color, f"{group.label}: " if len(present) > 1 else "")
         axis.set_title(title)
         axis.set_xlabel("images seen")
         images_axis(axis, 2)
         axis.legend(fontsize=8)
-    axes[1].set_ylim(0, 1.02)
-    axes[1].axhline(0.5, color="#999999", linewidth=0.8)
+    _share_axis(axes[1])
     return figure
+
+
+def _judged_panels(present: Sequence[tuple[int, Group]]) -> Any:
+    """What the discriminator judges right, in a panel for each group."""
+
+    def draw(axis: Any, k: int) -> None:
+        index, group = present[k]
+        _draw_lines(axis, JUDGED, group, line_style(index).color)
+        images_axis(axis, len(present))
+        _share_axis(axis)
+
+    titles = [(i, group.label) for i, group in present]
+    figure, axes = panel_per_group(titles, draw, "images seen", "share judged right")
+    legend_above(figure, axes, len(JUDGED))
+    return figure
+
+
+def _draw_lines(axis: Any, lines: dict[str, tuple[str, str]], group: Group, color: str, before: str = "") -> None:
+    for key, (name, dashes) in lines.items():
+        mean = over_seeds([run.curve(key) for run in group.comparable(key)])
+        if mean is not None:
+            axis.plot(mean.images, mean.mean, color=color, linestyle=dashes, label=f"{before}{name}")
+
+
+def _share_axis(axis: Any) -> None:
+    axis.set_ylim(0, 1.02)
+    axis.axhline(0.5, color="#999999", linewidth=0.8)
 
 
 class Shares(NamedTuple):
@@ -105,7 +133,9 @@ def shares(index: int, group: Group, kind: str) -> Shares:
 
 
 def _runs(group: Group) -> list[Run]:
-    return [run for run in averaged_runs(group) if run.keys("prediction/")]
+    """The runs over which the shares of a group are averaged."""
+    first = next((key for run in group.started for key in run.keys("prediction/")), "")
+    return group.comparable(first) if first else []
 
 
 def _head_panels(present: Sequence[Shares]) -> Any:

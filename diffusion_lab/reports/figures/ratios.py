@@ -36,7 +36,8 @@ from diffusion_lab.reports.figures.table_rows import (
 from diffusion_lab.verdicts import CLAIM_SEEDS, Scale, Verdict, Word, judge
 
 SHADE = {"color": "#888888", "alpha": 0.15, "linewidth": 0, "zorder": 0}
-STEPS = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)  # between ticks of ratios near 1
+# Between ticks of ratios near 1.
+STEPS = (1.0, 0.5, 0.25, *(digit / 10**k for k in range(1, 6) for digit in (1, 0.5, 0.2)))
 ROUND = ((1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1,))  # digits of ticks of ratios far from it
 FEWEST, MOST = 3, 9  # ticks
 
@@ -141,9 +142,9 @@ def logarithms_as_ratios(axis: Any, ends: tuple[float, float]) -> None:
 
 def ratio_ticks(low: float, high: float) -> list[float]:
     """Round ratios from `low` to `high`, of which 1 is one if it lies between: at equal steps if they are near 1."""
-    for step in STEPS:
+    for step in STEPS if high / low < 4 else ():
         ticks = [round(k * step, 9) for k in range(math.ceil(low / step), math.floor(high / step) + 1) if k > 0]
-        if high / low < 4 and FEWEST <= len(ticks) <= MOST:
+        if FEWEST <= len(ticks) <= MOST:
             return ticks
     made = [[digit * 10.0**k for k in range(-9, 10) for digit in digits] for digits in ROUND]
     within = [[tick for tick in ticks if low <= tick <= high] for ticks in made]

@@ -23,7 +23,8 @@ BAND = 5.0  # the band is seen as a whole unless the axis would be longer than t
 
 def limits(present: Sequence[Interval]) -> tuple[float, float]:
     """Axis limits that include 0 and the intervals, except distant groups and the ends of very wide intervals."""
-    usual = FAR * np.median([abs(difference.mean) for difference in present])
+    apart = [abs(difference.mean) for difference in present if difference.mean]  # others repeat the baseline
+    usual = FAR * np.median(apart or [0.0])
     kept = [difference for difference in present if abs(difference.mean) <= usual]
     low, high = min(0.0, *(d.mean for d in kept)), max(0.0, *(d.mean for d in kept))
     widths = [d.half_width for d in kept if d.half_width is not None]

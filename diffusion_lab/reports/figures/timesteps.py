@@ -121,7 +121,7 @@ def _drawn_panels(present: Sequence[GroupList]) -> Any:
 
     figure, axes = _panels(present, draw, time.label, "relative to uniform")
     axes[0].set_ylim(bottom=0)
-    legend_above(figure, axes[:1], 4)
+    legend_above(figure, axes, 4)
     return figure
 
 
@@ -150,7 +150,7 @@ def _effective_weight_panels(present: Sequence[GroupList]) -> Any:
         _level(axis, "1: simple loss of DDPM")
 
     figure, axes = _panels(present, draw, time.label, "relative to uniform")
-    legend_above(figure, axes[:1], 4)
+    legend_above(figure, axes, 4)
     log_if_wide(axes[0], [values for values, _ in curves])
     if axes[0].get_yscale() == "linear":
         axes[0].set_ylim(bottom=0)

@@ -10,6 +10,7 @@ from diffusion_lab.reports import figures
 from diffusion_lab.reports.comparison.cells import Cell, Comparison
 from diffusion_lab.reports.comparison.differences import Difference, lookup
 from diffusion_lab.reports.comparison.groups import Group
+from diffusion_lab.reports.comparison.rows import tabulate
 from diffusion_lab.reports.figures.curves import speed_up
 from diffusion_lab.reports.pages import notes, samples
 from diffusion_lab.reports.pages.html import rendered
@@ -85,7 +86,7 @@ def pair_page(report: PairReport, command: str) -> str:
 
 def drawn(pair: Pair) -> list[figures.Figure]:
     """The figures for which the runs have data."""
-    groups = pair.groups
+    groups = tabulate(pair.groups, pair.metric, pair.question).without_diverged(pair.groups)
     made = [
         speed_up(pair.base, pair.own, pair.metric),
         figures.quality_over_training(groups, pair.metric),

@@ -17,5 +17,19 @@ def test_it_shows_both_losses_and_both_shares(tmp_path):
         assert text in drawing
 
 
+def test_many_groups_have_a_panel_each_and_only_averaged_seeds_are_counted(tmp_path, drawn):
+    """18 names stood in one legend, pairs of them in one colour; an unfinished seed that is behind was counted."""
+    for k in range(8):
+        network = {"_target_": "x.BigGAN", "_partial_": True, "base_channels": k}
+        for seed in range(2):
+            write_run(tmp_path / f"{k}{seed}", "uniform", seed, steps=50, result=None, network=network)
+            for step in (60, 70) if seed == 0 else (60,):
+                log(tmp_path / f"{k}{seed}", step, train__loss_generator=1.0, train__judged_real=0.5)
+    figure = adversarial_losses(group_runs(read_runs(tmp_path).runs))
+    assert figure is not None and "over seeds (1 seed each; none is finished yet)" in figure.caption
+    shown = [axis for axis in drawn[0].axes if axis.get_visible()]
+    assert len(shown) == 8 and all(len(axis.lines) == 2 for axis in shown)  # a share, and guessing
+
+
 def test_other_runs_have_no_such_figure(sweep):
     assert adversarial_losses(group_runs(read_runs(sweep).runs)) is None

@@ -106,6 +106,14 @@ def test_a_group_far_off_does_not_set_the_axis():
     assert limits([*close, interval(50.0, 51.0, 52.0)]) == limits(close)
 
 
+def test_rows_that_repeat_the_baseline_do_not_set_the_axis():
+    """With half of the rows at 0 every other one was far from the median."""
+    same = interval(0.0, 0.0, 0.0)
+    other = interval(-0.3, 0.31, 0.9)
+    low, high = limits([same, same, other])
+    assert low < -0.3 and high > other.mean
+
+
 def test_a_wide_interval_is_cut():
     close = [interval(0.99, 1.0, 1.01), interval(-0.5, -0.5, -0.5), interval(0.19, 0.2, 0.21)]
     left, right = limits([*close, interval(-30.0, 31.0)])
@@ -142,6 +150,8 @@ def test_there_is_no_band_without_a_size(tmp_path):
         (0.97, 1.04, [0.98, 1.0, 1.02, 1.04]),
         (0.09, 2.9, [0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0]),
         (0.02, 9.0, [0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0]),
+        (0.5, 1e9, [1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9]),
+        (0.99998, 1.00003, [0.99998, 1.0, 1.00002]),
     ],
 )
 def test_ticks_of_ratios_are_round(low, high, ticks):

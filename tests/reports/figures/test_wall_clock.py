@@ -72,5 +72,8 @@ def test_many_groups_have_a_panel_each(tmp_path: Path, drawn: list[Any]) -> None
     assert figure is not None and f"dotted: {groups[0].label}, grey" in figure.caption
     axes = [axis for axis in drawn[0].axes if axis.get_visible()]
     assert len(axes) == 8
+    (tmp_path / "0" / "timing.jsonl").unlink()  # the first that has a time is dotted
+    untimed = against_time(group_runs(read_runs(tmp_path).runs), FD)
+    assert untimed is not None and f"dotted: {groups[1].label}, grey" in untimed.caption
     for k, axis in enumerate(axes):
         np.testing.assert_allclose(thick(axis)[0].get_xdata(), STEPS * 0.02 * (k + 1) / 60)
