@@ -32,9 +32,7 @@ def suggestions(line: Sequence[str], of_hydra: Sequence[str]) -> list[str] | Non
 
         return completions(line[-1])
     found = folders(command, line[-1])
-    return (
-        found if found is not None or command in of_hydra else [name for name in COMMANDS if name.startswith(command)]
-    )
+    return [] if found is None and command not in of_hydra else found
 
 
 def folders(command: str, word: str) -> list[str] | None:

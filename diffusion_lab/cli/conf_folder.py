@@ -5,7 +5,13 @@ from __future__ import annotations
 
 from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.printable import one_line
+
+if TYPE_CHECKING:
+    from yaml import Node
 
 METRIC = "metric"  # the group whose files `metrics.names` lists
 
@@ -34,6 +40,21 @@ def yaml_file(path: Path) -> dict[str, Any]:
     import yaml  # here, because help needs only the folder
 
     return yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
+
+
+def yaml_nodes(path: Path, text: str) -> Node | None:
+    """The nodes of a file with this text, which know where in it they are; None of an empty one.
+
+    Raises:
+        ConfigError: it is not yaml.
+    """
+    import yaml
+
+    try:
+        return yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError as error:
+        said = one_line(" ".join(str(error).split()))
+        raise ConfigError(f"{path} must be yaml ({said}); correct it") from error
 
 
 def read_by_libyaml() -> None:

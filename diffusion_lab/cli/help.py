@@ -82,7 +82,7 @@ def command(name: str, folders: list[Path]) -> str:
     """Text of `diffusion-lab NAME --help`; `folders` are searched for the groups, the first has the main yaml."""
     path = folders[0] / f"{name}.yaml"
     groups = _groups(path, folders)
-    settings = "\n".join(f"  {one.name + '=' + one.default:<26}{one.comment}" for one in files.settings(path))
+    settings = "\n".join(f"  {one.name + '=' + one.default:<25} {one.comment}".rstrip() for one in files.settings(path))
     if name != "train":
         return OTHER.format(command=name, summary=COMMANDS[name], groups=groups, settings=settings)
     return TRAIN.format(groups=groups, settings=settings)

@@ -35,6 +35,8 @@ def runs(in_folder: Path) -> Path:
         ("compare runs/ runs/d", [ONE]),
         ("report data", []),
         ("evaluate run=nothing/", []),
+        ("doctor ", []),  # not "doctor" again
+        ("show sampler=uni", []),
     ],
 )
 def test_a_word_becomes_the_folders_that_hold_runs(

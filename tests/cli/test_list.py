@@ -127,6 +127,52 @@ def test_parts_inside_a_file_have_keys_and_texts_and_a_file_that_extends_it_chan
     assert settings("callbacks", "pruned")["ema.rule"][1].endswith("null: `ConstantDecay`.")
 
 
+@pytest.mark.parametrize("indent", [2, 4])
+def test_a_file_is_read_as_yaml_and_not_by_its_look(tmp_path: Path, indent: int) -> None:
+    """With four spaces the keys of a part were lost, and a value ended at a # within quotes."""
+    below = "\n".join(" " * indent + line for line in ("_target_: mine.Base", "mean: 0.5 # where"))
+    text = f"# Mine.\n_target_: mine.Sampler\nbase: # another\n{below}\nlist: [1,\n  2] # two\nname: 'a # b'\n'a-b':\n"
+    (tmp_path / "sampler" / ".ipynb_checkpoints").mkdir(parents=True)
+    (tmp_path / "sampler" / "mine.yaml").write_text(text)
+    (tmp_path / "sampler" / ".ipynb_checkpoints" / "mine.yaml").write_text(text)
+    found = files.read_option("sampler", "mine", [tmp_path])
+    assert [(key.name, key.default, key.comment) for key in found.keys] == [
+        ("base", "mine.Base", "another"),
+        ("base.mean", "0.5", "where"),
+        ("list", "[1, 2]", "two"),
+        ("name", "a # b", ""),
+        ("a-b", "null", ""),
+    ]
+    assert found.inside == {"base": "mine.Base"} and found.target == "mine.Sampler"
+    assert not [name for name in files.groups([conf_dir(), tmp_path]) if "ipynb" in name]
+
+
+@pytest.mark.parametrize("entry", ["nothere", "/sampler/nothere"])
+def test_a_file_that_extends_one_that_is_not_there_is_one_sentence(
+    entry: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sampler").mkdir()
+    (tmp_path / "sampler" / "mine.yaml").write_text(f"# Mine.\ndefaults:\n  - {entry}\n_target_: mine.Sampler\n")
+    for words in (["sampler=mine"], ["sampler"]):
+        assert main(["list", *words, "--config-dir", str(tmp_path)]) == 2
+        assert "mine.yaml: defaults: " in (said := capsys.readouterr().err) and "must be a file of sampler (" in said
+
+
+def test_a_file_that_is_not_yaml_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "sampler").mkdir()
+    (tmp_path / "sampler" / "mine.yaml").write_text("_target_: a.B\nx: [1,\n")
+    assert main(["list", "sampler=mine", "--config-dir", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert re.search(r"mine\.yaml must be yaml \(.*line 3.*\); correct it", said) and said.count("\n") == 1
+
+
+def test_a_file_extends_one_of_another_group_by_its_name_from_the_top(tmp_path: Path) -> None:
+    (tmp_path / "sampler").mkdir()
+    (tmp_path / "sampler" / "mine.yaml").write_text("# Mine.\ndefaults:\n  - /weighting/min_snr\n")
+    found = files.read_option("sampler", "mine", [conf_dir(), tmp_path])
+    assert found.target.endswith("MinSNR")
+
+
 def test_nothing_heavy_is_imported() -> None:
     code = (
         "import sys\nfrom diffusion_lab.cli.main import main\n"

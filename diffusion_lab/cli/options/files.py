@@ -7,12 +7,19 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from diffusion_lab.cli.options.defaults import defaults
+from diffusion_lab.cli.conf_folder import yaml_nodes
+from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.cli.options.defaults import DefaultsEntry, defaults
 from diffusion_lab.files import read_text
 
+if TYPE_CHECKING:
+    from yaml import Node
+
 HIDDEN = ("hydra", "base")  # what Hydra and the presets alone use
-KEY = re.compile(r"(?P<key>\w+):(?: +(?P<value>.*?))?(?: +# (?P<comment>.*))?")
+BESIDE = re.compile(r":?(?: +# (?P<comment>.*))?")
+_EMPTY = {"scalar": "null"}  # what a value is of which nothing is written
 
 
 @dataclass(frozen=True)
@@ -69,6 +76,7 @@ def groups(folders: Sequence[Path]) -> list[str]:
     """Names of all groups, those of train.yaml in its order first, `sampler/distribution` behind `sampler`."""
     named = [entry.group for entry in defaults(folders[0] / "train.yaml") if not entry.overrides]
     found = {path.parent.relative_to(top).as_posix() for top in folders for path in top.rglob("*.yaml")} - {"."}
+    found = {name for name in found if not name.startswith(".") and "/." not in name}  # editors' own folders
     # Presets lie in folders of papers, experiment=paper/table; those folders are no groups of their own.
     found = {name.partition("/")[0] if of_presets(name) else name for name in found}
     kept = [name for name in found if name.partition("/")[0] not in HIDDEN and not name.endswith("/base")]
@@ -99,18 +107,20 @@ def of_presets(name: str) -> bool:
 
 def settings(path: Path) -> list[Key]:
     """The keys at the top of a command's file, without nodes."""
-    found = _keys(read_text(path).splitlines(), {})
+    text = read_text(path)
+    found = _keys(yaml_nodes(path, text), text, {})
     return [key for key in found if "." not in key.name and key.default != "{...}"]
 
 
 def read_option(group: str, name: str, folders: Sequence[Path]) -> Option:
     """The option `group=name`; Hydra's rule, the first folder that has the file."""
     path = next(path for folder in folders if (path := folder / group / f"{name}.yaml").is_file())
-    lines = read_text(path).splitlines()
-    option = _with_defaults(Option(group, name, path, *_comment(lines)), folders)
-    option = replace(option, target=_target(lines) or option.target)
+    text = read_text(path)
+    node = yaml_nodes(path, text)
+    option = _with_defaults(Option(group, name, path, *_comment(text.splitlines())), folders)
+    option = replace(option, target=_target(node) or option.target)
     keys = {key.name: key for key in option.keys}
-    for key in _keys(lines, option.inside):
+    for key in _keys(node, text, option.inside):
         keys[key.name] = replace(key, comment=key.comment or keys.get(key.name, key).comment)
     return replace(option, keys=tuple(keys.values()))
 
@@ -121,7 +131,7 @@ def _with_defaults(option: Option, folders: Sequence[Path]) -> Option:
         if entry.overrides:
             option.sets[f"{entry.group}@{entry.place}" if entry.place else entry.group] = entry.option or "null"
         elif entry.option is None:  # another file of the group, which this one extends
-            above = read_option(option.group, entry.group.removeprefix(f"{option.group}/"), folders)
+            above = _extended(option, entry, folders)
             option = replace(
                 option,
                 target=above.target,
@@ -137,37 +147,60 @@ def _with_defaults(option: Option, folders: Sequence[Path]) -> Option:
     return option
 
 
-def _keys(lines: Sequence[str], inside: dict[str, str], place: str = "") -> Iterator[Key]:
+def _extended(option: Option, entry: DefaultsEntry, folders: Sequence[Path]) -> Option:
+    """The option that another one extends, by a name in its group or from the top of the folder.
+
+    Raises:
+        ConfigError: there is no such file.
+    """
+    group, name = option.group, entry.group.removeprefix(f"{option.group}/")
+    if entry.from_top and name == entry.group:
+        group, _, name = name.rpartition("/")
+    if not any((folder / group / f"{name}.yaml").is_file() for folder in folders):
+        known = ", ".join(options(group, folders)) or "none"
+        raise ConfigError(
+            f"{option.path}: defaults: {entry.group} must be a file of {group or 'conf'} ({known}); correct its name"
+        )
+    return read_option(group, name, folders)
+
+
+def _keys(node: Node | None, text: str, inside: dict[str, str], place: str = "") -> Iterator[Key]:
     """The keys of a node, and those of the parts below it, whose classes are added to `inside`."""
-    for key, value, comment, inner in _blocks(lines):
-        if key.startswith("_") or key in ("defaults", "hydra"):
+    for key, value in _pairs(node):
+        name = f"{place}{key.value}"
+        if key.value.startswith("_") or name in ("defaults", "hydra"):
             continue
-        name, below = f"{place}{key}", [line[2:] for line in inner]
-        if target := _target(below):
+        if target := _target(value):
             inside[name] = target
-        yield Key(name, value or inside.get(name) or ("{...}" if inner else "null"), comment)
-        yield from (one for one in _keys(below, inside, f"{name}.") if one.name.rpartition(".")[0] in inside)
+        yield Key(
+            name,
+            _written(value, text) or inside.get(name, "") or _EMPTY.get(value.id, "{...}"),
+            _beside(key, value, text),
+        )
+        yield from (one for one in _keys(value, text, inside, f"{name}.") if one.name.rpartition(".")[0] in inside)
 
 
-def _blocks(lines: Sequence[str]) -> list[tuple[str, str, str, list[str]]]:
-    """(key, value, comment, indented lines) of each top-level key."""
-    found: list[tuple[str, str, str, list[str]]] = []
-    for line in lines:
-        match = KEY.fullmatch(line.rstrip())
-        if match:
-            value = (match["value"] or "").strip()
-            comment = match["comment"] or ""
-            if value.startswith("# "):  # a comment behind a key without a value
-                value, comment = "", value[2:]
-            found.append((match["key"], value.strip("'\""), comment, []))
-        elif found and line.startswith((" ", "-")):
-            found[-1][3].append(line)
-    return found
+def _pairs(node: Node | None) -> list[tuple[Node, Node]]:
+    """(key, value) of a mapping; none of another node."""
+    return node.value if node is not None and node.id == "mapping" else []
 
 
-def _target(inner: Sequence[str]) -> str:
+def _target(node: Node | None) -> str:
     """The class that a node builds; "" if it builds none."""
-    return next((line.split(":", 1)[1].split("#")[0].strip() for line in inner if line.startswith("_target_:")), "")
+    return next((value.value for key, value in _pairs(node) if key.value == "_target_"), "")
+
+
+def _written(value: Node, text: str) -> str:
+    """A value as the file has it, on one line and without quotes; "" of a node that takes lines of its own."""
+    if value.id == "scalar":
+        return " ".join(value.value.split())
+    return " ".join(text[value.start_mark.index : value.end_mark.index].split()) if value.flow_style else ""
+
+
+def _beside(key: Node, value: Node, text: str) -> str:
+    """The comment behind a value; behind the key of one that takes lines of its own."""
+    last = value if value.id == "scalar" or value.flow_style else key
+    return BESIDE.match(text, last.end_mark.index)["comment"] or ""
 
 
 def _comment(lines: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
