@@ -34,7 +34,8 @@ def network_arguments(parts: RunParts) -> dict[str, int]:
     kind = parts["model"]
     in_channels, out_channels = kind.in_channels(channels), kind.out_channels(channels, parts)
     given = {"in_channels": in_channels, "out_channels": out_channels, "image_size": image_size}
-    return given if labels is None else given | {"num_classes": labels}
+    # 0 classes are those of data that cannot be opened, which the check of the data says.
+    return given if labels is None else given | {"num_classes": labels or 1}
 
 
 def build_model(parts: RunParts) -> nn.Module:

@@ -5,13 +5,10 @@ from __future__ import annotations
 
 from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.printable import one_line
-
-if TYPE_CHECKING:
-    from yaml import Node
 
 METRIC = "metric"  # the group whose files `metrics.names` lists
 
@@ -42,7 +39,7 @@ def yaml_file(path: Path) -> dict[str, Any]:
     return yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
 
 
-def yaml_nodes(path: Path, text: str) -> Node | None:
+def yaml_nodes(path: Path, text: str) -> Any:
     """The nodes of a file with this text, which know where in it they are; None of an empty one.
 
     Raises:

@@ -23,12 +23,22 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image
 from torch import Tensor
 
 from diffusion_lab.arguments import check_integer
 
 RESIZES = ("bicubic", "box_bicubic")
+# How an image with an EXIF orientation is turned: EXIF 2.32, tag 0x0112.
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 
 
 def to_float(images: Tensor) -> Tensor:
@@ -162,9 +172,19 @@ class Square:
         return f"{self.channels}x{self.image_size}{special}" + (f" {self.crop}" if self.crop else "")
 
 
+def upright(image: Image.Image) -> Image.Image:
+    """As its EXIF orientation says; as it is stored where that cannot be read."""
+    try:
+        orientation = image.getexif().get(ExifTags.Base.Orientation)
+    except Exception:  # Pillow raises any class of error on damaged EXIF data
+        return image
+    turned = _TURNS.get(orientation) if isinstance(orientation, int) else None
+    return image if turned is None else image.transpose(turned)
+
+
 def to_square(image: Image.Image, image_size: int, channels: int, resize: str = "bicubic") -> np.ndarray:
     """(channels, image_size, image_size) uint8: shorter side resized to image_size, centre cropped."""
-    image = ImageOps.exif_transpose(image)
+    image = upright(image)
     if image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)

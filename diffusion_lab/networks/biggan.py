@@ -218,7 +218,9 @@ class BigGAN(AdversarialNetworks):
     """The networks of BigGAN (appendix B).
 
     Differs from Brock et al.: the whole z conditions every block instead of a part of its own, because a small latent
-    has no parts to spare; the trunks are as wide as `base_channels` says; and no orthogonal regularisation is used.
+    has no parts to spare; the trunks are as wide as `base_channels` says; the embedding of the classes keeps PyTorch's
+    initial numbers, N(0, 1), instead of orthogonal ones; the discriminator begins with a convolution instead of a
+    block on the image, and has no last block that keeps the size; and no orthogonal regularisation is used.
 
     Args:
         in_channels: C.

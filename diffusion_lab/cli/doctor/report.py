@@ -2,6 +2,7 @@
 
 Lines hold messages of other people's code, in which anything may stand. So what is taken out is recognised by its form,
 and by the names that this machine gives to its user and itself; every word with a slash goes, and the checks use none.
+Names of other machines look like those of modules, and stay.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ FORMS = {
     r"\S*[/\\]\S*": "<path>",
     r"\S+@\S+": "<address>",
     r"\b\d{1,3}(?:\.\d{1,3}){3}\b(?!\.)": "<address>",
+    r"(?<![\w:])(?=\S*::|(?:[0-9A-Fa-f]{1,4}:){7})[0-9A-Fa-f:]{3,}(?:%\w+)?(?![\w:])": "<address>",  # IPv6
     r"\b[A-Za-z0-9_]{32,}\b": "<key>",
+    r"\b(?:sk|hf|gh[a-z]|xox[a-z])[-_][\w-]{8,}": "<key>",  # tokens of services, some with dashes
+    r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b": "<key>",  # identifiers, as of a GPU
 }
 
 

@@ -7,18 +7,16 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from diffusion_lab.cli.conf_folder import yaml_nodes
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.options.defaults import DefaultsEntry, defaults
 from diffusion_lab.files import read_text
 
-if TYPE_CHECKING:
-    from yaml import Node
-
 HIDDEN = ("hydra", "base")  # what Hydra and the presets alone use
 BESIDE = re.compile(r":?(?: +# (?P<comment>.*))?")
+Node = Any  # PyYAML's, whose classes are imported with it, when a file is read
 _EMPTY = {"scalar": "null"}  # what a value is of which nothing is written
 
 
@@ -200,7 +198,8 @@ def _written(value: Node, text: str) -> str:
 def _beside(key: Node, value: Node, text: str) -> str:
     """The comment behind a value; behind the key of one that takes lines of its own."""
     last = value if value.id == "scalar" or value.flow_style else key
-    return BESIDE.match(text, last.end_mark.index)["comment"] or ""
+    found = BESIDE.match(text, last.end_mark.index)
+    return (found and found["comment"]) or ""
 
 
 def _comment(lines: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

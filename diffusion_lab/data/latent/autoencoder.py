@@ -200,7 +200,10 @@ def _from_hub(weights: str, download: bool) -> Path:
     name, subfolder = "/".join(words[:2]), "/".join(words[2:])
     files = ["/".join(filter(None, (subfolder, file))) for file in (CONFIG, *WEIGHTS)]
     with suppress(Exception):  # not in the cache, or not a valid name on the hub
-        return Path(snapshot_download(name, allow_patterns=files, local_files_only=True)) / subfolder
+        folder = Path(snapshot_download(name, allow_patterns=files, local_files_only=True)) / subfolder
+        # The cache has a folder of the repository as soon as it has any file of it.
+        if (folder / CONFIG).is_file() and any((folder / file).is_file() for file in WEIGHTS):
+            return folder
     if not download:
         raise FileNotFoundError(
             f"weights={weights} must be an existing folder or lie in the Hugging Face cache, and is neither on this "

@@ -91,7 +91,7 @@ def read_header(folder: Path) -> Header:
         channels = header.shape[0]
         good = len(header.shape) == 3 and len(header.mean) == len(header.std) == channels
         good = good and bool(np.isfinite(header.mean).all()) and all(0 < std < np.inf for std in header.std)
-    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+    except (KeyError, TypeError, AttributeError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"root={folder} must have an undamaged {HEADER} ({error!r}); {AGAIN}") from error
     if not good:
         raise ValueError(f"root={folder} must have a finite mean and a std > 0 for each channel; {AGAIN}")

@@ -63,7 +63,7 @@ class CIFAR10(ImageSource):
 
     def prepare(self) -> None:
         if self.download and not self._present():
-            fetch("CIFAR10", self.root)
+            fetch("CIFAR10", self.root, self._present)
 
     def train_size(self) -> int:
         return 50_000  # as published; counting would mean unpacking

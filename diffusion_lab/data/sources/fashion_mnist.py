@@ -71,7 +71,7 @@ class FashionMNIST(ImageSource):
 
     def prepare(self) -> None:
         if self._find() is None and self.download:
-            fetch("FashionMNIST", self.root)
+            fetch("FashionMNIST", self.root, lambda: self._find() is not None)
 
     def train_size(self) -> int:
         folder = self._find()

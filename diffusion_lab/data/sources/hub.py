@@ -25,12 +25,14 @@ def open_local(files: list[str], path: str, subset: str | None, cache_dir: str |
 
     Raises:
         FileNotFoundError: the library is not installed.
-        ValueError: the files are not parquet files.
+        ValueError: the files are not parquet files, or have no subsets.
         Unreadable: the library cannot read them.
     """
     datasets = _library(path)
     if len(files) == 1 and Path(files[0]).is_dir():
         saved = any((Path(files[0]) / name).is_file() for name in ("dataset_dict.json", "state.json"))
+        if saved:
+            _check_no_subset(path, subset)
         with _one_line():
             if not saved:
                 return datasets.load_dataset(files[0], subset, cache_dir=cache_dir)
@@ -41,8 +43,14 @@ def open_local(files: list[str], path: str, subset: str | None, cache_dir: str |
         raise ValueError(
             f"path={path} must be one folder or parquet files, not {', '.join(other[:8])}; give their folder"
         )
+    _check_no_subset(path, subset)
     with _one_line():
         return datasets.load_dataset("parquet", data_files={"train": files}, cache_dir=cache_dir)
+
+
+def _check_no_subset(path: str, subset: str | None) -> None:
+    if subset is not None:
+        raise ValueError(f"subset={subset} must be null, because {path} is one table here, without subsets")
 
 
 def open_hub(name: str, subset: str | None, revision: str | None, cache_dir: str | None) -> Any:

@@ -52,8 +52,8 @@ class HuggingFace(EncodedSource):
             $DIFFUSION_LAB_CACHE, else diffusion-lab in the user's folder of caches, and the library's own folder.
 
     Raises:
-        ValueError: an argument outside its range; a missing split or column; bad images; labels that are not classes
-            (from `check` and on loading).
+        ValueError: an argument outside its range, or one that what is at `path` has no use for; a missing split or
+            column; bad images; labels that are not classes (from `check` and on loading).
         FileNotFoundError: the library is not installed, nothing is at `path`, or the hub cannot be reached (as above).
     """
 
@@ -161,6 +161,10 @@ class HuggingFace(EncodedSource):
     def _library_tables(self) -> Any:
         files = sorted(glob.glob(str(Path(self.path).expanduser()), recursive=True))
         if files:
+            if self.revision is not None:
+                raise ValueError(
+                    f"revision={self.revision} must be null, because {self.path} is read from this machine"
+                )
             return open_local(files, self.path, self.subset, self._library_dir)
         plain = all(part.strip(".~") for part in self.path.split("/")) and not glob.has_magic(self.path)
         if not plain or self.path.count("/") > 1 or self.path.endswith(".parquet"):
@@ -181,7 +185,8 @@ class HuggingFace(EncodedSource):
     def _files(self) -> tuple[Path, ...]:
         """The folders whose files a row may name in place of bytes."""
         own = Path(self.path).expanduser()
-        return (own,) if own.is_dir() else copies(self.path, self._library_dir) if not glob.glob(str(own)) else ()
+        named = (own,) if own.is_dir() else copies(self.path, self._library_dir) if not glob.glob(str(own)) else ()
+        return (*named, *(folder.resolve() for folder in named))  # the library follows links
 
     def _good_rows(self, table: str) -> list[int]:
         images = self._images(table)

@@ -10,7 +10,7 @@ and, if the data set has them, its own split (`_split`) and class folders (`_cla
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -125,9 +125,6 @@ class ImageFolder(EncodedSource):
 
     def _check_classes(self, good: list[Seen]) -> None:
         if not self.class_folders:
-            if not self.within and all("/" in file.name for file in good):  # only folders: each must have images
-                used = {file.name.split("/")[0] for file in good}
-                self._check_none_empty(used, subfolders(self.root), "folder", "remove it")
             return
         loose = [file.name for file in good if self._class_of(file.name) is None]
         if loose:
@@ -135,14 +132,11 @@ class ImageFolder(EncodedSource):
                 f"root={self.root} must hold images only inside its class folders, not {', '.join(loose[:8])}; "
                 "move them or set class_folders=false, which leaves all images without a class"
             )
-        used = {self._class_of(file.name) for file in good}
-        self._check_none_empty(used, self._classes(), "class folder", "remove it or set class_folders=false")
-
-    def _check_none_empty(self, used: Collection[str | None], folders: Sequence[str], kind: str, cure: str) -> None:
-        empty = sorted(set(folders) - set(used))
+        empty = sorted(set(self._classes()) - {self._class_of(file.name) for file in good})
         if empty:
             raise ValueError(
-                f"root={self.root} must hold a usable image in every {kind}, {', '.join(empty[:8])} has none; {cure}"
+                f"root={self.root} must hold a usable image in every class folder, {', '.join(empty[:8])} has none; "
+                "remove it or set class_folders=false"
             )
 
     def _classes(self) -> list[str]:

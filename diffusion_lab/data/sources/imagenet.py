@@ -75,6 +75,11 @@ class ImageNet(ImageFolder):
         """Number of class folders, 1000 if `root` does not exist; None without labels."""
         return CLASSES if self.class_folders and not self.root.is_dir() else super().num_classes
 
+    def _check_root(self) -> None:
+        super()._check_root()
+        if self._train == self.root and (self.root / VAL).is_dir():
+            raise FileNotFoundError(f"root={self.root} must hold {TRAIN}/ beside {VAL}/{self.cure}")
+
     def _split(self, good: list[Seen]) -> dict[str, list[int]]:
         val = [i for i, file in enumerate(good) if self._is_val(file.name)]
         if not val:

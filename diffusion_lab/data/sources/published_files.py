@@ -12,25 +12,44 @@ Source: Y. LeCun, C. Cortes, C. Burges, "The MNIST database of handwritten digit
 from __future__ import annotations
 
 import gzip
+import hashlib
 import math
+import os
 import struct
 import zlib
+from collections.abc import Callable
 from io import BufferedIOBase
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from diffusion_lab.cache_folder import cache_folder, one_at_a_time
 
-def fetch(name: str, root: Path) -> None:
-    """Download torchvision's data set `name` into `root`; torchvision checks the md5 of the files.
+
+def fetch(name: str, root: Path, is_there: Callable[[], bool]) -> None:
+    """Download torchvision's data set `name` into `root`, unless `is_there` says that it is; torchvision checks the md5
+    of the files.
+
+    Of several jobs one downloads, into a folder beside the files, which appear in `root` when they are whole.
 
     Raises:
         FileNotFoundError: there is no network, or the server does not answer as expected.
     """
     from torchvision import datasets  # here, because the import takes two seconds and is needed once per machine
 
+    lock = cache_folder() / f"download-{hashlib.sha256(os.fsencode(root.absolute())).hexdigest()[:16]}-{name}"
     try:
-        getattr(datasets, name)(str(root), download=True)
+        with one_at_a_time(lock):
+            if is_there():
+                return
+            root.mkdir(parents=True, exist_ok=True)
+            with TemporaryDirectory(prefix=".download-", dir=root) as place:
+                getattr(datasets, name)(place, download=True)
+                for file in sorted(path for path in Path(place).rglob("*") if path.is_file()):
+                    target = root / file.relative_to(place)
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    file.replace(target)
     except (OSError, RuntimeError) as error:
         raise FileNotFoundError(
             f"root={root} must be filled, but {name} cannot be downloaded ({error}); fetch the files on a machine "

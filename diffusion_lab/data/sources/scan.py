@@ -1,7 +1,9 @@
 """Scan of all images of a folder before training, so that bad files are reported then and do not stop a run later.
 
 Each file is read and decoded once; the result (mode, size, sha256, or why it cannot be decoded) is cached in a JSON
-file and reused while the file's size and time of change stay the same. Large sets are scanned in chunks and saved
+file and reused while the file's size and time of change stay the same. A file that could not be read, as without the
+rights or from a disk that was away, is read again the next time; what this version of Pillow cannot decode, with
+another. Large sets are scanned in chunks and saved
 regularly, so that memory stays bounded and a stopped scan can continue.
 """
 
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
+import PIL
 from PIL import Image
 
 from diffusion_lab.cache_folder import one_at_a_time
@@ -33,6 +36,7 @@ Result = TypeVar("Result")
 CHUNK = 2048  # images handed to the threads at a time; millions of waiting futures would take gigabytes
 SAVE_EVERY = 100_000  # images scanned between two saves
 TOO_SMALL = "the shorter side must have"
+UNREAD = "cannot be read"
 DEEP_MODES = {"I": "32-bit", "F": "32-bit float"}  # and "I;16", "I;16B", ...: 16-bit
 
 
@@ -187,6 +191,9 @@ def _decode(seen: Seen, read: Callable[[], bytes]) -> Seen:
         return seen._replace(error="zero bytes")
     try:
         content = read()
+    except Exception as error:  # of the system, or of an archive or a table
+        return seen._replace(error=f"{UNREAD} ({' '.join(str(error).split())})")
+    try:
         Image.open(io.BytesIO(content)).verify()  # a PNG's checksums, which `load` does not look at for the pixels
         with Image.open(io.BytesIO(content)) as image:
             image.load()
@@ -211,16 +218,20 @@ def _load(cache_file: Path) -> dict[str, Seen]:
     try:
         content = json.loads(cache_file.read_text(encoding="utf-8"))
         columns = content["columns"] if "columns" in content else [*zip(*content["rows"], strict=True)]  # of 0.1.0
-        return dict(zip(columns[0], map(Seen, *columns), strict=True)) if len(columns) == len(Seen._fields) else {}
+        if len(columns) != len(Seen._fields):
+            return {}
+        same = content.get("pillow") == PIL.__version__
+        return {name: one for name, one in zip(columns[0], map(Seen, *columns), strict=True) if same or not one.error}
     except (OSError, ValueError, TypeError, LookupError):  # missing, damaged, or of another version: scan again
         return {}
 
 
 def _save(cache_file: Path, seen: list[Seen]) -> None:
     # A list for each field, not for each of a million files, is read in half the time.
-    columns = list(zip(*(one for one in seen if one.mode or one.error), strict=True))
+    kept = (one for one in seen if one.mode or (one.error and not one.error.startswith(UNREAD)))
+    columns = list(zip(*kept, strict=True))
     try:
         # Without indent, which would use Python's slow encoder.
-        write_whole(cache_file, json.dumps({"columns": columns}).encode())
+        write_whole(cache_file, json.dumps({"columns": columns, "pillow": PIL.__version__}).encode())
     except OSError as error:
         log.info("the scan cannot be saved: %s", error)

@@ -81,7 +81,7 @@ def find_images(root: Path, within: Sequence[str] = ()) -> Found:
 
 
 def subfolders(root: Path) -> list[str]:
-    """Sorted names of the folders in `root` in which `find_images` finds images; empty if `root` does not exist."""
+    """Sorted names of the folders in `root` in which `find_images` searches; empty if `root` does not exist."""
     if not root.is_dir():
         return []
     real, targets, names = root.resolve(), set(), []

@@ -13,6 +13,7 @@ import hashlib
 import json
 import logging
 import os
+import zlib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,7 @@ class Archive:
             raise ValueError(f"{member.file_size} bytes unpacked, more than {most}")
         try:
             return archive.read(member)
-        except (BadZipFile, NotImplementedError, EOFError) as error:
+        except (BadZipFile, NotImplementedError, EOFError, OSError, zlib.error) as error:
             raise ValueError(str(error)) from None
 
     def _zip(self) -> ZipFile:

@@ -122,12 +122,28 @@ def test_a_short_name_is_taken_out_where_it_is_a_word(monkeypatch: pytest.Monkey
     assert without_names("al has total 3, AL_1") == "<user> has total 3, <user>_1"
 
 
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("bind [2001:db8:85a3::8a2e:370:7334]:29500", "bind [<address>]:29500"),
+        ("at fe80::1ff:fe23:4567:890a%eth0 now", "at <address> now"),
+        ("2001:0db8:0000:0000:0000:8a2e:0370:7334", "<address>"),
+        ("token sk-proj-AbC-dEf1234567890abcdef", "token <key>"),
+        ("hf_abcdefgh12345", "<key>"),
+        ("GPU-5f1c2a3b-1234-5678-9abc-0123456789ab", "GPU-<key>"),
+    ],
+)
+def test_addresses_and_keys_of_other_forms_are_taken_out(line: str, shown: str) -> None:
+    assert without_names(line) == shown
+
+
 def test_the_lines_of_the_package_keep_their_figures_in_a_report() -> None:
     line = "  bfloat16    losses differ by 4.0e-03, at most 2e-02; 1222 images per second  ok"
     assert without_names(line) == line
     for line in (
         "NVIDIA A100-SXM4-80GB, 85.1 GB, capability 8.0",
         "Intel(R) Xeon(R) CPU @ 2.60GHz, torch 2.15.0+cu132",
+        "c10::Error at::native std::bad_alloc after 12:34:56, cp311-cp311-manylinux_2_28_x86_64",
     ):
         assert without_names(line) == line
 

@@ -151,6 +151,28 @@ def test_what_the_hub_has_fetched_is_found_with_its_subfolder(
     assert asked == [("owner/name", "vae/config.json", True)]
 
 
+def test_a_cache_with_other_files_of_a_repository_is_not_its_autoencoder(
+    kl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub's library returns the folder whatever is in it: nothing was downloaded, and config.json was missed."""
+    import huggingface_hub
+
+    asked = []
+
+    def snapshot(name: str, allow_patterns: list[str], local_files_only: bool = False, **more: object) -> str:
+        asked.append(local_files_only)
+        if not local_files_only:
+            shutil.copytree(kl, tmp_path, dirs_exist_ok=True)
+        return str(tmp_path)
+
+    (tmp_path / "README.md").touch()
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    with pytest.raises(FileNotFoundError, match="weights=owner/name must be .* set download=true"):
+        Autoencoder("owner/name").identity()
+    assert Autoencoder("owner/name", download=True).identity() == Autoencoder(str(kl)).identity()
+    assert asked == [True, True, False]
+
+
 def test_missing_packages_are_named(kl: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(FileNotFoundError, match=r"with diffusers, which is missing; run: python -m pip install"):

@@ -133,7 +133,7 @@ def test_nothing_there_teaches_both_ways(tmp_path):
 
 def test_download_only_when_asked_and_needed(tmp_path, monkeypatch):
     fetched = []
-    monkeypatch.setattr(cifar10, "fetch", lambda name, root: fetched.append(name) or write(root, archive=True))
+    monkeypatch.setattr(cifar10, "fetch", lambda name, root, _: fetched.append(name) or write(root, archive=True))
     CIFAR10(tmp_path, download=False).prepare()
     source = CIFAR10(tmp_path, download=True)
     source.check()

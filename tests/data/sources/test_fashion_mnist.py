@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import struct
+import time
 from fractions import Fraction
 from pathlib import Path
 
@@ -111,7 +112,7 @@ def test_nothing_there_teaches_all_ways(tmp_path):
 
 def test_download_only_when_asked_and_needed(tmp_path, monkeypatch):
     fetched = []
-    monkeypatch.setattr(fashion_mnist, "fetch", lambda name, root: fetched.append(name) or write(root, zipped=True))
+    monkeypatch.setattr(fashion_mnist, "fetch", lambda name, root, _: fetched.append(name) or write(root, zipped=True))
     FashionMNIST(tmp_path, download=False).prepare()
     assert not fetched
     source = FashionMNIST(tmp_path, download=True)
@@ -132,7 +133,31 @@ def test_no_network_is_one_sentence(tmp_path, monkeypatch):
 
     monkeypatch.setattr(datasets, "FashionMNIST", unreachable)
     with pytest.raises(FileNotFoundError, match="FashionMNIST cannot be downloaded .*no route"):
-        published_files.fetch("FashionMNIST", tmp_path)
+        published_files.fetch("FashionMNIST", tmp_path, lambda: False)
+    assert not list(tmp_path.iterdir())
+
+
+def test_files_appear_when_they_are_whole_and_of_several_jobs_one_downloads(tmp_path, monkeypatch):
+    """A second job found the file that the first was writing, called it damaged, and said to delete it."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from torchvision import datasets
+
+    monkeypatch.setenv("DIFFUSION_LAB_CACHE", str(tmp_path / "cache"))
+    root, seen = tmp_path / "data", []
+
+    def download(place, download):
+        seen.append([path.name for path in root.iterdir() if not path.name.startswith(".")])
+        write(Path(place) / "FashionMNIST" / "raw", zipped=True)
+        seen.append([path.name for path in root.iterdir() if not path.name.startswith(".")])
+        time.sleep(0.2)
+
+    monkeypatch.setattr(datasets, "FashionMNIST", download)
+    jobs = [FashionMNIST(root, download=True) for _ in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(FashionMNIST.prepare, jobs))
+    assert seen == [[], []]  # one download, of which nothing was to be seen
+    assert [path.name for path in root.iterdir()] == ["FashionMNIST"] and len(jobs[2].train()) == 30
 
 
 @pytest.mark.parametrize("zipped", [False, True])

@@ -149,6 +149,27 @@ def test_a_row_without_bytes_reads_no_file_that_it_names(tmp_path):
         shutil.rmtree(tmp_path / "cache")
 
 
+@pytest.mark.parametrize("argument", ["subset", "revision"])
+def test_what_files_of_this_machine_have_no_use_for_is_refused(argument, tmp_path):
+    path = tmp_path / "crops.parquet"
+    features = datasets.Features({"image": datasets.Image()})
+    rows = [{"bytes": png(i), "path": None} for i in range(8)]
+    datasets.Dataset.from_dict({"image": rows}, features=features).to_parquet(path)
+    with pytest.raises(ValueError, match=f"^{argument}=other must be null, because .*crops.parquet"):
+        source(path, **{argument: "other"}).check()
+
+
+def test_a_folder_of_images_below_a_link_is_read(tmp_path):
+    """The library follows links: its rows named files outside the folder as it was typed, and all were refused."""
+    real = tmp_path / "disk" / "photos"
+    real.mkdir(parents=True)
+    for i in range(6):
+        (real / f"{i}.png").write_bytes(png(i))
+    (tmp_path / "home").symlink_to(tmp_path / "disk")
+    for place in (tmp_path / "home" / "photos", real):
+        assert len(source(place, cache_dir=tmp_path / "cache").train()) == 5
+
+
 def test_bad_images_are_in_one_report(tmp_path):
     rows = [{"bytes": png(i), "path": None} for i in range(8)]
     rows[2]["bytes"] = rows[2]["bytes"][:100]
@@ -161,7 +182,7 @@ def test_bad_images_are_in_one_report(tmp_path):
         ImageDataModule(source(path), 4).check()
     message = str(caught.value)
     assert message.startswith(f"source.path={path} must hold only usable images; 2 of 8 files are bad: train[2]: ")
-    assert "train[5]: cannot be decoded (missing)" in message and "\n" not in message
+    assert "train[5]: cannot be read (missing)" in message and "\n" not in message
     skipping = source(path, on_bad="skip")
     assert len(skipping.train()) == 5 and len(skipping.test()) == 1
     with pytest.raises(ValueError, match="train.0.: 16 x 16 pixels, the shorter side must have 32"):

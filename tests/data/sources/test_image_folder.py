@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import os
 import struct
 import zlib
@@ -242,6 +243,56 @@ def test_hidden_and_other_files_are_passed_over(tmp_path):
     assert [seen.name for seen in scan.scan(root, tmp_path / "cache")] == ["000.png", "001.jpg", "002.png"]
 
 
+def damaged_exif() -> list[tuple[str, bytes, int]]:
+    """Pictures whose EXIF data Pillow cannot read, or cannot write again: name, content, and their orientation."""
+    found = []
+    exif = Image.Exif()
+    exif[0x0112], exif[0x0128] = 6, "x"  # a unit of resolution that is a text: Pillow does not write it
+    for suffix, content in (("png", b"Exif\0\0XX\0*\0\0\0\x08"), ("webp", b"Exif\0\0XX\0*\0\0\0\x08")):
+        buffer = io.BytesIO()
+        picture().save(buffer, suffix, exif=content, **({"lossless": True} if suffix == "webp" else {}))
+        found.append((f"bad.{suffix}", buffer.getvalue(), 1))
+    buffer = io.BytesIO()
+    picture().save(buffer, "jpeg", exif=_tiff(6))
+    found.append(("turned.jpg", buffer.getvalue(), 6))
+    return found
+
+
+def _tiff(orientation: int) -> bytes:
+    """EXIF data with an orientation and a unit of resolution that is a text."""
+    entries = struct.pack("<HHI4s", 0x0112, 3, 1, struct.pack("<HH", orientation, 0))
+    entries += struct.pack("<HHI4s", 0x0128, 2, 2, b"x\0\0\0")
+    return b"Exif\0\0II*\0" + struct.pack("<IH", 8, 2) + entries + bytes(4)
+
+
+@pytest.mark.parametrize(("name", "content", "orientation"), damaged_exif(), ids=lambda value: str(value)[:10])
+def test_damaged_exif_data_are_no_reason_not_to_train(tmp_path, name, content, orientation):
+    """The scan passed, and the run then failed without the file's name, with on_bad=skip as well."""
+    with Image.open(io.BytesIO(content)) as image, pytest.raises((SyntaxError, struct.error, TypeError)):
+        ImageOps.exif_transpose(image)
+    root = folder(tmp_path / "photos", 3)
+    (root / name).write_bytes(content)
+    images = source(root, image_size=20, on_bad="error")
+    assert len(images.train()) + len(images.test()) == 4
+    with Image.open(io.BytesIO(content)) as image:
+        stored = np.asarray(image.convert("RGB"))
+        turned = np.rot90(stored, -1) if orientation == 6 else stored
+        height, width = turned.shape[:2]
+        top, left = (height - 20) // 2, (width - 20) // 2
+        np.testing.assert_array_equal(
+            to_square(image, 20, 3), turned[top : top + 20, left : left + 20].transpose(2, 0, 1)
+        )
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_pictures_are_turned_as_pillow_turns_them(orientation):
+    image = picture(30, 20)
+    image.getexif()[0x0112] = orientation
+    upright = np.asarray(ImageOps.exif_transpose(image).resize((30, 20) if orientation < 5 else (20, 30)))
+    top, left = (upright.shape[0] - 20) // 2, (upright.shape[1] - 20) // 2
+    np.testing.assert_array_equal(to_square(image, 20, 3), upright[top : top + 20, left : left + 20].transpose(2, 0, 1))
+
+
 def test_folders_are_classes_when_asked(tmp_path):
     root = tmp_path / "pets"
     for name, n in (("dogs", 4), ("cats", 5)):
@@ -253,6 +304,7 @@ def test_folders_are_classes_when_asked(tmp_path):
     assert hasattr(images.train(), "images")  # resident
     assert source(root).train().labels is None
     (root / "birds").mkdir()
+    assert len(source(root).train()) == 8  # without classes an empty folder, or one of other files, is none of ours
     with pytest.raises(ValueError, match="usable image in every class folder, birds has none"):
         source(root, class_folders=True).check()
     (root / "birds").rmdir()

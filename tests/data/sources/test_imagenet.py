@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -76,6 +77,14 @@ def test_classes_of_the_splits_must_agree(tmp_path):
         path.unlink()
     with pytest.raises(FileNotFoundError, match="must hold training images, and train/ has none; unpack"):
         imagenet(root, class_folders=False).check()
+
+
+def test_val_without_train_is_no_class_of_its_own(tmp_path):
+    """Its images became one class, val, of which nine tenths were trained on."""
+    root = official(tmp_path / "imagenet")
+    shutil.rmtree(root / "train")
+    with pytest.raises(FileNotFoundError, match="must hold train/ beside val/; unpack ILSVRC2012_img_train.tar"):
+        imagenet(root).check()
 
 
 def test_photographs_are_prepared_as_in_adm(tmp_path):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import os
 from pathlib import Path
@@ -81,3 +82,43 @@ def test_a_scan_that_a_release_saved_is_read(tmp_path):
     assert scan.scan(root, tmp_path / "cache") == found
     saved.write_text(json.dumps({"rows": [list(one)[:-1] for one in found]}))
     assert [one.error for one in scan.scan(root, tmp_path / "cache")] == ["not an image"] * 2
+
+
+def png() -> bytes:
+    buffer = io.BytesIO()
+    Image.new("L", (4, 4)).save(buffer, "png")
+    return buffer.getvalue()
+
+
+def test_what_could_not_be_read_is_read_again(tmp_path):
+    """A disk that was away, or missing rights, made a good image bad for ever: neither changes its size or its time."""
+    content, away = png(), [True]
+
+    def read(i: int) -> bytes:
+        if i == 1 and away:
+            raise OSError("[Errno 5] Input/output error")
+        return content
+
+    names, kept = [str(i) for i in range(3)], tmp_path / "cache.json"
+    assert [one.error for one in scan.scan_rows(names, read, kept)] == [
+        "",
+        "cannot be read ([Errno 5] Input/output error)",
+        "",
+    ]
+    away.clear()
+    assert [one.error for one in scan.scan_rows(names, read, kept)] == [""] * 3
+
+
+def test_what_another_pillow_could_not_decode_is_tried_again(tmp_path, monkeypatch):
+    names, kept, reads = ["good", "bad"], tmp_path / "cache.json", []
+
+    def read(i: int) -> bytes:
+        reads.append(i)
+        return b"what is it" if i else png()
+
+    for _ in range(2):
+        assert [one.error for one in scan.scan_rows(names, read, kept)] == ["", "not an image"]
+    assert sorted(reads) == [0, 1]
+    monkeypatch.setattr("PIL.__version__", "99")
+    scan.scan_rows(names, read, kept)
+    assert sorted(reads) == [0, 1, 1]

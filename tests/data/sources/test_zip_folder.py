@@ -151,7 +151,7 @@ def test_a_bomb_is_refused_unread(tmp_path, monkeypatch):
     read = []
     original = zipfile.ZipFile.read
     monkeypatch.setattr(zipfile.ZipFile, "read", lambda self, m: read.append(m.filename) or original(self, m))
-    with pytest.raises(ValueError, match="bomb.png: cannot be decoded .73400320 bytes unpacked, more than 67108864"):
+    with pytest.raises(ValueError, match="bomb.png: cannot be read .73400320 bytes unpacked, more than 67108864"):
         source(bomb).check()
     assert len(read) == 20 and "bomb.png" not in read
     assert source(bomb, on_bad="skip").train_size() == 18
@@ -161,7 +161,7 @@ def test_a_member_that_states_a_smaller_size_yields_no_more(tmp_path):
     path = archive(tmp_path / "a.zip", more={"liar.png": bytes(10**6)}, compression=zipfile.ZIP_DEFLATED)
     content = path.read_bytes()
     path.write_bytes(content.replace(struct.pack("<L", 10**6), struct.pack("<L", 100)))
-    with pytest.raises(ValueError, match="1 of 21 files are bad: liar.png: cannot be decoded"):
+    with pytest.raises(ValueError, match="1 of 21 files are bad: liar.png: cannot be read"):
         source(path).check()
 
 
@@ -174,7 +174,25 @@ def test_damaged_and_encrypted_images_are_all_named(tmp_path):
     path.write_bytes(bytes(content))
     with pytest.raises(ValueError, match="2 of 20 files are bad") as caught:
         source(path).check()
-    assert f"{NAMES[5]}: cannot be decoded (encrypted)" in str(caught.value) and "Bad CRC-32" in str(caught.value)
+    assert f"{NAMES[5]}: cannot be read (encrypted)" in str(caught.value) and "Bad CRC-32" in str(caught.value)
+
+
+@pytest.mark.parametrize(("compression", "at"), [(zipfile.ZIP_DEFLATED, 4), (zipfile.ZIP_BZIP2, 8)])
+def test_labels_that_cannot_be_unpacked_are_one_sentence(tmp_path, compression, at):
+    """zlib's error, and bz2's, were in the message alone, without the key and the file."""
+    path = archive(tmp_path / "a.zip", compression=compression)
+    with zipfile.ZipFile(path) as opened:
+        member = opened.getinfo("dataset.json")
+    content = bytearray(path.read_bytes())
+    begin = member.header_offset + 30 + len(member.filename)
+    content[begin : begin + at] = bytes([255] * at)
+    path.write_bytes(bytes(content))
+    found = source(path, labels=True)
+    assert found.num_classes == 0
+    with pytest.raises(
+        ValueError, match=r"path=.*a\.zip must hold dataset.json .* and it cannot be read; use labels=false"
+    ):
+        found.check()
 
 
 def test_a_training_on_it(in_folder, capsys):
@@ -185,4 +203,6 @@ def test_a_training_on_it(in_folder, capsys):
     assert [run.name for run in (in_folder / "runs").iterdir()][0].startswith("zip_folder-logit_normal-v-min_snr-s0-")
     capsys.readouterr()
     assert main(["train", *options, "dataset.source.path=none.zip"]) == 2
-    assert "path=none.zip must be a zip archive of images" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "path=none.zip must be a zip archive of images" in said
+    assert "num_classes" not in said  # of the network: nobody knows how many there are
