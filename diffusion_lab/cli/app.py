@@ -57,7 +57,7 @@ from diffusion_lab.files_inside import NotInside
 from diffusion_lab.held_folder import FolderMoved
 from diffusion_lab.printable import logged_once, one_line, printable
 from diffusion_lab.progress import status
-from diffusion_lab.runs.folder import RunLocked, forget_run, forget_sweep, open_log
+from diffusion_lab.runs.folder import RunLocked, forget_run, forget_sweep, is_new, open_log
 from diffusion_lab.runs.names import LOG
 from diffusion_lab.runs.record import read_result
 
@@ -91,6 +91,7 @@ class App:
         self.called = False  # whether Hydra has called the task; it makes the run folder before
         self._debug = bool(os.environ.get("DIFFUSION_LAB_TRACEBACK"))
         self.output: Path | None = None  # the run folder, once it is known
+        self.made = False  # whether it was new to this process
         self.cfg = DictConfig({})  # once it is composed
         self._passed: set[str] = set()  # valid configurations, without their seeds
 
@@ -141,6 +142,7 @@ class App:
             self.searching = searching(hydra_cfg)
         # The output_dir of the other commands is the working folder.
         self.output = Path(hydra_cfg.runtime.output_dir) if self.command == "train" else None
+        self.made = self.output is not None and is_new(self.output)
         self._debug = self._debug or bool(hydra_cfg.runtime.choices.get("debug"))
         try:
             with logged_once() if cfg.get("dry_run") else nullcontext():
@@ -189,7 +191,7 @@ class App:
             from diffusion_lab.cli.dry_run import dry_run
 
             dry_run([cfg], [self.output])
-            forget_run(self.output)
+            self._forget()
             return None
         if first and self.output is not None:
             write_hydra_folder(self.output, cfg, hydra_cfg)
@@ -251,11 +253,16 @@ class App:
         was made for a run that cannot be is removed."""
         errors = [with_keys_to_type(self.cfg, fault) for fault in _config_errors(error, self)]
         if errors:
-            if self.output is not None and not self.checked:
-                forget_run(self.output)
-            if self.sweep_folder is not None:
-                forget_sweep(self.sweep_folder)
+            self._forget()
         return errors
+
+    def _forget(self) -> None:
+        """Remove what was made for a run, or a sweep, that does not begin."""
+        root = Path((self.cfg.get("paths") or {}).get("root") or "runs")
+        if self.output is not None and self.made and not self.checked:
+            forget_run(self.output, root)
+        if self.sweep_folder is not None:
+            forget_sweep(self.sweep_folder, root)
 
     def _report_failure(self, error: BaseException) -> int:
         lines = traceback.format_exception(error)

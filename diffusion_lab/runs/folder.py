@@ -59,30 +59,39 @@ def open_log(folder: Path) -> TextIO:
     return open(folder / LOG, "a", encoding="utf-8", errors="backslashreplace", opener=regular)
 
 
-def forget_run(folder: Path) -> None:
-    """Remove a run folder in which no run has started, that is, one without a record and a result."""
+def is_new(folder: Path) -> bool:
+    """Whether a run folder holds nothing but an empty log, as Hydra makes it before it calls the task."""
+    held = list(folder.iterdir())
+    return all(path.name == LOG and path.is_file() and not path.stat().st_size for path in held)
+
+
+def forget_run(folder: Path, root: Path) -> None:
+    """Remove a run folder that was new to this process and in which no run has started, that is, one without a record
+    and a result; and `root`, the folder of runs, if it was the only one in it."""
     if not folder.is_dir() or (folder / RECORD).exists() or (folder / RESULT).exists():
         return
     shutil.rmtree(folder / HYDRA, ignore_errors=True)
     for name in (LOG, LOCK):
         with suppress(OSError):  # it is not there, or a folder lies in its place
             (folder / name).unlink()
-    _remove_empty(folder)
+    _remove_empty(folder, root)
 
 
-def forget_sweep(folder: Path) -> None:
-    """Remove what Hydra's sweeper writes before the first job, for a sweep that started none."""
+def forget_sweep(folder: Path, root: Path) -> None:
+    """Remove what Hydra's sweeper writes before the first job, for a sweep that started none; `root` as above."""
     with suppress(OSError):  # it may not be a folder; then the error being reported says so
         if (folder / SWEEP).exists():
             return
         (folder / MULTIRUN).unlink(missing_ok=True)
-    _remove_empty(folder)
+    _remove_empty(folder, root)
 
 
-def _remove_empty(folder: Path) -> None:
+def _remove_empty(folder: Path, root: Path) -> None:
+    """Remove the folder, and the one above it if that is `root`; never the working folder."""
     for empty in (folder, folder.parent):
         with suppress(OSError):  # it is not empty, or another process has removed it
-            empty.rmdir()
+            if (empty is folder or os.path.samefile(empty, root)) and not os.path.samefile(empty, os.curdir):
+                empty.rmdir()
 
 
 def put_aside(folder: Path) -> Path | None:

@@ -118,7 +118,7 @@ class DiffusionLabLauncher(Launcher):
                     self.loader.forget()
                     self._check(jobs)
             except BaseException:
-                forget_sweep(folder)
+                forget_sweep(folder, Path(str(self.config.paths.root)))
                 raise
             for line in dict.fromkeys(filter(None, (overruled_words(job.config.hydra) for job in jobs))):
                 print(line, flush=True)
@@ -188,7 +188,7 @@ class DiffusionLabLauncher(Launcher):
         try:
             jobs[0].with_hydra_config(lambda: answer([job.task_cfg for job in jobs], [job.folder for job in jobs]))
         finally:
-            forget_sweep(folder)
+            forget_sweep(folder, Path(str(self.config.paths.root)))
         if self.searching:  # there is no value to go on with
             raise SystemExit(0)
         return [JobReturn(overrides=job.overrides, cfg=job.task_cfg, status=JobStatus.COMPLETED) for job in jobs]
