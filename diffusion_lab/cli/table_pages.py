@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import shlex
 import sys
 from collections.abc import Sequence
@@ -65,7 +66,13 @@ def seeds_on_page(place: Path) -> set[int]:
 
     try:
         return {value.seed for value in read_per_seed((place / PER_SEED).read_text(encoding="utf-8"))}
-    except (OSError, KeyError, ValueError):  # no page that can be read; `writable` says what is wrong with the folder
+    except (
+        OSError,
+        KeyError,
+        TypeError,
+        ValueError,
+        csv.Error,
+    ):  # no page that can be read; `writable` says what is wrong with the folder
         return set()
 
 

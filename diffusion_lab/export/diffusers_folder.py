@@ -11,7 +11,7 @@ from diffusion_lab.arguments import check_overrides
 from diffusion_lab.diffusion import X0, Denoiser, Epsilon, NoiseSchedule, Prediction, V
 from diffusion_lab.export.form import Form
 from diffusion_lab.networks.for_diffusers import ForDiffusers, InDiffusers
-from diffusion_lab.solvers import Guided, Solver
+from diffusion_lab.solvers import Around, Guided, Solver
 from diffusion_lab.training import TrainedDiffusion
 
 PREDICTION_TYPES: dict[type[Prediction], str] = {Epsilon: "epsilon", X0: "sample", V: "v_prediction"}
@@ -63,6 +63,9 @@ class DiffusersFolder(Form):
             scheduler.save_pretrained(folder / "scheduler")
 
     def usage(self, trained: TrainedDiffusion) -> str:
+        return "\n".join([*_left_out(trained), self._usage(trained)])
+
+    def _usage(self, trained: TrainedDiffusion) -> str:
         found, clip = _found(trained), _clip(trained)
         if _has_pipeline(trained, found):
             adjusted = f"model = pipeline.unet\n{found.adjustment}\n" if found.adjustment else ""
@@ -91,6 +94,17 @@ class DiffusersFolder(Form):
         if trained.data.source.decoding() is None:
             lines.append("images = x / 2 + 0.5  # in [0, 1]")
         return "\n".join(lines)
+
+
+def _left_out(trained: TrainedDiffusion) -> list[str]:
+    """A comment on what the run's own samples have and the code of the card has not, such as a second network."""
+    solver, found = _solver(trained), []
+    while isinstance(solver, Around):
+        found += [] if isinstance(solver, Guided) else [type(solver).__name__]
+        solver = solver.base
+    if not found:
+        return []
+    return [f"# The run's own samples, and the numbers below, are made with {' and '.join(found)}; these are not.", ""]
 
 
 def _calls(trained: TrainedDiffusion, labelled: bool) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.export.form import Form
@@ -40,8 +40,7 @@ class TensorFile(Form):
     reading: ClassVar[str]  # Python that gives the tensors
 
     def write(self, trained: TrainedDiffusion, folder: Path) -> None:
-        weights = trained.denoiser.network.state_dict()  # nothing else has some
-        tensors = {key: value.detach().cpu().contiguous() for key, value in weights.items()}
+        tensors = own_tensors(trained.denoiser.network)  # nothing else has some
         write_whole(folder / self.name, self.content(tensors))
         own = () if type(trained.denoiser) is Denoiser else ("model",)
         parts = {key: trained.config.get(key) for key in (*PARTS, *own)}
@@ -80,6 +79,16 @@ class TensorFile(Form):
                 *_one_prediction(trained),
             ]
         )
+
+
+def own_tensors(network: nn.Module) -> dict[str, Tensor]:
+    """Name -> tensor on the CPU with memory of its own: tied weights are written under each of their names."""
+    tensors, places = {}, set()
+    for key, value in network.state_dict().items():
+        there = value.detach().cpu().contiguous()
+        tensors[key] = there.clone() if there.data_ptr() in places else there
+        places.add(there.data_ptr())
+    return tensors
 
 
 class Safetensors(TensorFile):

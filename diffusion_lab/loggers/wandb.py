@@ -267,7 +267,7 @@ class WandbLogger(RunLogger):
     @rank_zero_only
     def cut(self, step: int) -> None:
         """Values from this step on that W&B has been given, which it cannot drop, are not given again."""
-        self._given.cut(step)
+        self._curves.go_on(self._given.cut(step))
 
     @rank_zero_only
     def _log(self, content: Callable[[], Mapping[str, Any]], step: int | None) -> None:

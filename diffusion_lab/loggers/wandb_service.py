@@ -52,6 +52,10 @@ class ThinnedLists:
         self._kept: dict[str, int] = {}  # key -> step of the last kept curve
         self._waiting: dict[str, LoggedList] = {}
 
+    def go_on(self, kept: Mapping[str, int]) -> None:
+        """After curves that were kept at these steps."""
+        self._kept = dict(kept)
+
     def __contains__(self, key: str) -> bool:
         return key in self._kept
 
@@ -102,10 +106,14 @@ class SentRecord:
         self.directory, self.path = directory, directory / name
         self._earlier: set[tuple[int, str]] = set()
 
-    def cut(self, step: int) -> None:
-        """The run goes on from this step. Evaluations of the step itself may be repeated as well."""
-        rows = [row for row in read_lines(self.path, self.directory) if row["step"] >= step]
-        self._earlier = {(row["step"], str(key)) for row in rows for key in as_list(row.get("keys"))}
+    def cut(self, step: int) -> dict[str, int]:
+        """The run goes on from this step. Evaluations of the step itself may be repeated as well. Returns the last step
+        before it at which each key was given."""
+        rows = [
+            (row["step"], str(key)) for row in read_lines(self.path, self.directory) for key in as_list(row.get("keys"))
+        ]
+        self._earlier = {row for row in rows if row[0] >= step}
+        return {key: at for at, key in sorted(row for row in rows if row[0] < step)}
 
     def new(self, step: int, keys: Iterable[str]) -> list[str]:
         """Those of the keys that were not given at this step before the run was continued; they are now."""

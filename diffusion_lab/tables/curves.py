@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ from diffusion_lab.reports.pair.speedup_of_runs import HOW, cell, in_images, in_
 from diffusion_lab.runs.run import Run
 from diffusion_lab.tables.results import Results
 from diffusion_lab.tables.said import said_of, when_words
-from diffusion_lab.tables.table import Table, TableColumn, cell_titles, reference_title
+from diffusion_lab.tables.table import TableColumn, cell_titles, reference_title
 from diffusion_lab.tables.text import within
 from diffusion_lab.tables.values import Gathered
 from diffusion_lab.verdicts import Scale
@@ -49,15 +48,21 @@ LEGEND = (
 )
 
 
-def groups_of(table: Table, column: TableColumn, gathered: Gathered) -> dict[str, Group]:
-    """Name of a row -> its finished runs in a column."""
+def groups_of(results: Results, column: TableColumn, gathered: Gathered) -> dict[str, Group]:
+    """Name of a row -> its finished runs in a column, of which those that diverged count for nothing."""
+    table = results.table
     found = {row.name: gathered.runs.get((row.name, column.name)) for row in table.rows}
-    return {name: Group(list(runs), label=table.row(name).title) for name, runs in found.items() if runs}
+    lost = {name: frozenset(results.diverged.get((name, column.name), ())) for name in found}
+    return {
+        name: Group(list(runs), label=table.row(name).title, diverged=lost[name])
+        for name, runs in found.items()
+        if runs
+    }
 
 
-def speed(table: Table, column: TableColumn, gathered: Gathered) -> Comparison | None:
+def speed(results: Results, column: TableColumn, gathered: Gathered) -> Comparison | None:
     """The factors of all rows of a column; None if what is measured has no curve, or there is no baseline."""
-    groups, metric = groups_of(table, column, gathered), gathered.values.quantity
+    table, groups, metric = results.table, groups_of(results, column, gathered), gathered.values.quantity
     baseline = table.baseline_of(column)
     base = groups.get(baseline)
     if base is None or metric not in base.runs[0].metric_names:
@@ -146,10 +151,7 @@ def curves(results: Results, gathered: Gathered) -> dict[str, Figure]:
     metric = results.values.quantity
     drawn: dict[tuple[Path, ...], tuple[TableColumn, Run, dict[str, Figure]]] = {}
     for column in results.table.columns:
-        groups = [
-            replace(group, diverged=frozenset(results.diverged.get((name, column.name), ())))
-            for name, group in groups_of(results.table, column, gathered).items()
-        ]
+        groups = list(groups_of(results, column, gathered).values())
         folders = tuple(run.folder for group in groups for run in group.runs)
         distinct = {tuple(run.folder for run in group.runs) for group in groups}
         if len(groups) > 1 and len(distinct) == 1:  # rows are several numbers of the same runs, not of their courses

@@ -74,8 +74,8 @@ class Measure(ABC):
 
 
 class MetricAtSteps(Measure):
-    """The metric that was measured of the average weights at each evaluation, with the run's solver and the latents of
-    its seed. A value that is not finite, as of a run that diverged, is none.
+    """The metric that the run measured of the average weights at each evaluation, with its solver and the latents of
+    its seed; not what `evaluate` has measured since. A value that is not finite, as of a run that diverged, is none.
 
     Args:
         metric: name of a file in conf/metric; fid is called fd unless the extractor is Inception.
@@ -90,7 +90,8 @@ class MetricAtSteps(Measure):
         run = entry.runs[0]
         families = {self.metric, {"fid": "fd", "kid": "kd"}.get(self.metric, self.metric)}
         name = next((name for name in run.metric_names if family(name) in families), self.metric)
-        found = {line.get("step"): finite(line.get("value")) for line in run.evaluations if line["name"] == name}
+        curve = run.curve(f"metrics/{name}")
+        found = dict(zip(curve.steps.tolist(), map(finite, curve.values.tolist()), strict=True))
         values = [found.get(step) for step in entry.steps]
         return Measured(name, values, run.protocol(name))
 

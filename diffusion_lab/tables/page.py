@@ -64,8 +64,8 @@ class TablePage(NamedTuple):
     @property
     def speeds(self) -> dict[str, Comparison]:
         """Title of a column -> how much faster its rows are."""
-        table = self.results.table
-        found = {column.title: speed(table, column, self.gathered) for column in table.columns}
+        columns = self.results.table.columns
+        found = {column.title: speed(self.results, column, self.gathered) for column in columns}
         return {title: one for title, one in found.items() if one is not None}
 
 

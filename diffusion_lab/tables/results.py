@@ -123,7 +123,10 @@ def deciding_cell(table: Table, column: TableColumn) -> str:
 
 
 def summarise(values: Values, better: str, scale: Scale = "ratio") -> Results:
-    """The cells of a table, of whose numbers lower or higher ones are `better`; "" if neither are."""
+    """The cells of a table, of whose numbers lower or higher ones are `better`; "" if neither are. Rows are compared by
+    differences where one of the numbers has no ratio."""
+    if any(one.value <= 0 for one in values.values):
+        scale = "difference"
     table, falling = values.table, better == "lower" and scale == "ratio"
     cells: list[TableCell] = []
     diverged = {}
@@ -162,7 +165,7 @@ def _published(row: TableRow, column: TableColumn, title: str, scale: Scale) -> 
     if numbers is None or title != OVER_TRAINING:
         return numbers[cell_titles(column).index(title)] if numbers else None
     known = [number for number in numbers if number is not None]
-    if len(known) < len(numbers):
+    if len(known) < len(numbers) or (scale == "ratio" and min(known) <= 0):
         return None
     if scale == "ratio":
         return math.exp(math.fsum(map(math.log, known)) / len(known))

@@ -231,7 +231,7 @@ class AdversarialModel(ModelKind):
         "trainer.num_nodes": (1, "a GAN's norms are of a whole batch"),
         "trainer.strategy": ("auto", "a GAN trains in one process"),
         "init_from": (None, "a GAN's two networks learn from one another from the start"),
-        "dry_run": (False, "only the cost of a denoiser is estimated"),
+        "dry_run": (False, "only the cost of a denoiser is estimated, here and by `plan`"),
     }
 
     def __init__(self, discriminator_steps: int = 1, discriminator_lr: float = 1.0) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 from diffusion_lab import load_run
@@ -25,9 +26,11 @@ from diffusion_lab.diffusion import (
     linear,
     rectified_flow,
 )
-from diffusion_lab.export import DiffusersFolder
+from diffusion_lab.export import DiffusersFolder, Safetensors
+from diffusion_lab.export.diffusers_folder import _left_out
+from diffusion_lab.export.tensors import own_tensors
 from diffusion_lab.networks import UNet, UViT
-from diffusion_lab.solvers import DDIM, Euler, Trailing
+from diffusion_lab.solvers import DDIM, Autoguided, Euler, Guided, Trailing
 from diffusion_lab.training import TrainedDiffusion
 from tests.harness import Child
 
@@ -189,6 +192,29 @@ def test_what_the_library_cannot_express_is_refused_by_name() -> None:
     ):
         with pytest.raises(ValueError, match=f"{says}.*use format=safetensors"):
             DiffusersFolder().check(model(**wrong))
+
+
+def test_the_card_says_that_its_code_leaves_out_a_second_network() -> None:
+    """The code of a run with solver=autoguided was that of an unguided one, without a word."""
+    weak = Denoiser(UNet(1, 1, 8, 8, (1, 2), 1, ()), linear(), Epsilon())
+    for solver, said in (
+        (Autoguided(DDIM(), weak), "are made with Autoguided; these are not"),
+        (Guided(Autoguided(DDIM(), weak)), "are made with Autoguided; these are not"),
+        (Guided(DDIM()), ""),
+        (DDIM(), ""),
+    ):
+        lines = _left_out(SimpleNamespace(own_solver=lambda solver=solver: solver))
+        assert ("".join(lines).find(said) >= 0) and bool(lines) == bool(said)
+
+
+def test_tied_weights_are_written_under_both_names(tmp_path: Path) -> None:
+    tied = torch.nn.ModuleDict({"a": torch.nn.Linear(2, 2, bias=False), "b": torch.nn.Linear(2, 2, bias=False)})
+    tied["b"].weight = tied["a"].weight
+    denoiser = SimpleNamespace(network=tied)
+    tensors = own_tensors(denoiser.network)
+    (tmp_path / "model.safetensors").write_bytes(Safetensors().content(tensors))
+    read = load_file(tmp_path / "model.safetensors")
+    assert set(read) == {"a.weight", "b.weight"} and torch.equal(read["a.weight"], read["b.weight"])
 
 
 def test_a_class_that_the_library_does_not_have_is_refused_however_little_it_overrides() -> None:

@@ -122,7 +122,16 @@ def test_the_grid_of_a_later_seed_is_no_evaluation(sweep) -> None:
     cfgs = sweep("metrics.num_samples=128")
     costs, _ = dry_run.costs_of(cfgs[1:])
     assert costs[0].counts.beside.calls > count_beside(cfgs[0], part(cfgs[0], "dataset")).calls
-    assert plan._price(cfgs, costs).evaluations == 2  # at steps 1000 and 2000
+    assert plan._price(cfgs[1:], costs).evaluations == 2  # at steps 1000 and 2000
+
+
+def test_the_price_is_the_mean_over_the_jobs_in_whatever_order(sweep) -> None:
+    """What samples cost was that of the first job: 400 steps before 10 gave another answer, and a logarithm of < 0."""
+    cfgs = [one for steps in (400, 10) for one in sweep(f"solver.steps={steps}")[::4]]
+    costs = [dry_run.costs_of([one])[0][0] for one in cfgs]
+    prices = [plan._price(list(jobs), list(of)) for jobs, of in ((cfgs, costs), (cfgs[::-1], costs[::-1]))]
+    assert prices[0] == pytest.approx(prices[1]) and prices[0].sample == pytest.approx(205 * CALL)
+    assert prices[0].training == pytest.approx(2000 * STEP + 2 * 360 * CALL)
 
 
 def test_one_row_and_a_folder_that_is_no_pilot(sweep, tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_a_run_that_is_not_done_is_named_and_left_out(tmp_path: Path) -> None:
 
 def test_the_factor_is_the_curves_own_and_time_has_the_methods_cost(tmp_path: Path) -> None:
     (column,) = TABLE.columns
-    made = speed(TABLE, column, gathered(tmp_path))
+    made = speed(page(tmp_path).results, column, gathered(tmp_path / "again"))
     assert made is not None
     ((name, images, seconds, published),) = [[cell.text for cell in line] for line in made.lines]
     assert (name, published) == ("Ours", "2")
@@ -124,7 +124,7 @@ def test_the_markdown_has_the_numbers_of_the_files(tmp_path: Path) -> None:
 def test_a_figure_is_named_after_the_data_of_the_runs(tmp_path: Path) -> None:
     """And not after those of the paper, which a smaller scale has replaced."""
     one = page(tmp_path)
-    for groups in groups_of(one.results.table, TABLE.columns[0], one.gathered).values():
+    for groups in groups_of(one.results, TABLE.columns[0], one.gathered).values():
         for run in groups.runs:
             run.info["choices"] = {"dataset": "digits"}
     assert {"images-digits.svg", "time-digits.svg"} <= curves(one.results, one.gathered).keys()
@@ -160,13 +160,47 @@ def test_a_number_of_an_analysis_is_picked_by_the_row(tmp_path: Path) -> None:
     assert list(measured.values) == [13.0, 13.0] and asked == [("slots", ("weights=raw",))]
 
 
+def change_last(folder: Path, value: float | None) -> None:
+    """Give a run another last value, as training would have written it."""
+    for name, key in (("evaluations", "value"), ("metrics", f"metrics/{FD}")):
+        lines = [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+        changed = [line | {key: value} if line["step"] == STEPS[-1] else line for line in lines]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in changed))
+
+
+def test_a_later_evaluation_with_other_weights_does_not_change_a_table(tmp_path: Path) -> None:
+    """`evaluate weights=raw solver=..` has the same name and step, and was printed under the run's own protocol."""
+    runs = trained(tmp_path)
+    before = gather(TABLE, runs, MetricAtSteps("fid"), never).values.values
+    file = tmp_path / "ours-s1" / "evaluations.jsonl"
+    last = json.loads(file.read_text().splitlines()[-1])
+    other = last | {"value": 0.5, "protocol": last["protocol"] | {"ema_decay": None}}
+    file.write_text(file.read_text() + json.dumps(other) + "\n")
+    assert gather(TABLE, runs, MetricAtSteps("fid"), never).values.values == before
+
+
+def test_a_factor_leaves_out_what_the_table_leaves_out(tmp_path: Path) -> None:
+    """A diverged seed made it a bound; one of the baseline, whose final value is no target, made it larger."""
+    (column,) = TABLE.columns
+
+    def factors(folder: Path, lost: str) -> str:
+        runs = trained(folder)
+        change_last(folder / lost, 300.0)
+        found = gather(TABLE, runs, MetricAtSteps("fid"), never)
+        results = summarise(found.values, "lower")
+        assert results.diverged == {(lost.partition("-")[0], "linear"): (1,)}
+        made = speed(results, column, found)
+        assert made is not None
+        return made.lines[0][1].text
+
+    for lost in ("ours-s1", "base-s1"):
+        assert factors(tmp_path / lost, lost).startswith("2.50 [2.50, 2.50]")
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), None])
 def test_a_run_that_diverged_leaves_a_gap_that_is_said(tmp_path: Path, value: float | None) -> None:
     made = trained(tmp_path)
-    file = tmp_path / "ours-s1" / "evaluations.jsonl"
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    last = [line | {"value": value} if line["step"] == STEPS[-1] else line for line in lines]
-    file.write_text("".join(json.dumps(line) + "\n" for line in last))
+    change_last(tmp_path / "ours-s1", value)
     found = gather(TABLE, made, MetricAtSteps("fid"), never)
     assert sorted(found.values.of("ours", "linear", "250")) == [0, 2]
     assert sorted(found.values.of("base", "linear", "250")) == [0, 1, 2]

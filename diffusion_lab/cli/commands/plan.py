@@ -173,12 +173,26 @@ def _other(shape: tuple[int, ...], alike: bool) -> str:
 
 def _price(cfgs: list[DictConfig], costs: list[Cost]) -> Price:
     """The mean over the jobs; seconds of a sample are those of its network calls."""
+    from diffusion_lab.cli.cost.counts import measured_steps
+
+    jobs = {id(cost): (cfg, cost) for cfg, cost in zip(cfgs, costs, strict=True)}  # those of one seed have one cost
+    sampling = {key: _sampling_seconds(*job) for key, job in jobs.items()}
+    added, whole = (sum(some) / len(costs) for some in ([sampling[id(c)] for c in costs], [c.seconds for c in costs]))
+    evaluations = sum(measured_steps(cfgs[0]))
+    return Price(whole - added, added / (evaluations * cfgs[0].metrics.num_samples), evaluations)
+
+
+def _sampling_seconds(cfg: DictConfig, cost: Cost) -> float:
+    """Seconds of a run that grow with the number of samples.
+
+    Raises:
+        ConfigError: there are none.
+    """
     from diffusion_lab.cli.config import with_value
     from diffusion_lab.cli.cost.cost import saving_seconds
-    from diffusion_lab.cli.cost.counts import count_beside, measured_steps
+    from diffusion_lab.cli.cost.counts import count_beside
     from diffusion_lab.cli.run_parts import part
 
-    cfg, cost = cfgs[0], costs[0]
     twice = with_value(cfg, "metrics.num_samples", 2 * cfg.metrics.num_samples)
     # Of one seed, with one grid.
     once, doubled = (count_beside(one, part(one, "dataset")).calls for one in (cfg, twice))
@@ -187,6 +201,4 @@ def _price(cfgs: list[DictConfig], costs: list[Cost]) -> Price:
             f"metrics.names=[{','.join(cfg.metrics.names)}] must have one whose cost grows with metrics.num_samples; "
             "use metrics=default"
         )
-    added = (doubled - once) * (cost.evaluation_seconds - saving_seconds(cost.counts)) / cost.counts.beside.calls
-    whole, evaluations = sum(one.seconds for one in costs) / len(costs), sum(measured_steps(cfg))
-    return Price(whole - added, added / (evaluations * cfg.metrics.num_samples), evaluations)
+    return (doubled - once) * (cost.evaluation_seconds - saving_seconds(cost.counts)) / cost.counts.beside.calls

@@ -37,10 +37,14 @@ class _Clock(Callback):
     def __init__(self, budget_s: float) -> None:
         self.budget, self.steps, self.seconds = budget_s, 0, 0.0
         self._start: float | None = None
+        self._last = -1  # the step of the last look at the clock
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
-        if trainer.global_step < WARM_UP:
+        if (
+            trainer.global_step < WARM_UP or trainer.global_step == self._last
+        ):  # within an update of several microbatches
             return
+        self._last = trainer.global_step
         wait(pl_module.device)
         now = time.perf_counter()
         if self._start is None:
