@@ -17,6 +17,7 @@ from diffusion_lab.callbacks.base import RunCallback, StepCallback, diffusion, f
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.distributed import broadcast_
 from diffusion_lab.failure import WrongResult
+from diffusion_lab.optimizers import set_betas
 from diffusion_lab.timesteps import Context, Draw, StepRecord, TimestepSampler, Uniform
 from diffusion_lab.timesteps.base import check_sampler
 from diffusion_lab.training import DenoiserProbe, DiffusionModule
@@ -210,8 +211,4 @@ class AnnealingCallback(RunCallback):
         for optimizer in trainer.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = group["initial_lr"] * factor
-                own = group.get("betas")
-                if own is None and beta1 is not None:
-                    group["momentum"] = beta1
-                elif own is not None and (beta1, beta2) != (None, None):
-                    group["betas"] = (own[0] if beta1 is None else beta1, own[1] if beta2 is None else beta2)
+                set_betas(group, beta1, beta2)

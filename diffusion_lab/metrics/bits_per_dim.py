@@ -39,6 +39,12 @@ class BitsPerDim(Metric):
             raise ValueError(
                 f"names=[{self.name}] must be measured on images, and this model generates latents; leave it out"
             )
+        bounds = data.source.value_range
+        if bounds is None or bounds[0] < -1 or bounds[1] > 1:
+            raise ValueError(
+                f"names=[{self.name}] must be measured on values in [-1, 1], to which its estimates are clipped, and "
+                f"those of {data.source.name} have other bounds; leave it out"
+            )
 
     def count(self, num_samples: int, data: ImageDataModule) -> int:
         return min(num_samples, len(data.source.test()))

@@ -146,7 +146,7 @@ class Evaluation:
             check_extractor(data_module.features, data_module.source, featured)
         if self.reference is not None:
             check_reference(self.reference, data_module.features, measured)
-        elif compared := [one.name for one in self.metrics if one in measured and one.needs & OF_REFERENCE]:
+        elif compared := [one.name for one in self.metrics if one in measured and "moments" in one.needs]:
             check_images(data_module.features, data_module.source, self.split, compared)
 
     def check_model(self, model: nn.Module) -> None:
@@ -235,14 +235,15 @@ class Evaluation:
         drawn = (latents or Latents.of_run(0)) if self.seed is None else Latents(self.seed, self.seed)
         model = Model(denoiser, solver, data_module, device, self.batch_size, drawn, ema_decay, progress)
         measured = self.measured(data_module) if metrics else []
-        if any(metric.needs & OF_EXTRACTOR for metric in measured):
+        if any(used_extractor(metric, data_module) for metric in measured):
             data_module.features.prepare(device)
         first = FirstSamples(keep, data_module.conditions.task.paired)
         generated = self._generate(model, measured, first)
         if first.missing and rank() == 0:
             self._complete(first, model)
         points = self.num_samples if any("features" in metric.needs for metric in measured) else 0
-        given = Given(self.num_samples, generated, partial(self._reference, model, points), model)
+        few = not any("moments" in metric.needs for metric in measured)
+        given = Given(self.num_samples, generated, partial(self._reference, model, points, few), model)
         results = [result_of(metric, self.result_name(metric, data_module), given) for metric in measured]
         return Evaluated(first.pictures, [result for result in results if result is not None], first.columns)
 
@@ -315,14 +316,21 @@ class Evaluation:
             yield ids[done : done + len(samples)], samples
             done += len(samples)
 
-    def _reference(self, model: Model, points: int) -> Reference:
-        """Statistics of the reference images; the features of `points` images are kept."""
+    def _reference(self, model: Model, points: int, few: bool) -> Reference:
+        """Statistics of the reference images, which may be `few`; the features of `points` images are kept."""
         if self.reference is not None:
             return reference_from_file(self.reference, model.data.features)
         source = model.data.source.pixels()
         images = source.train() if self.split == "train" else source.test()
         return reference_statistics(
-            images, model.data.features, source.name, self.split, points, device=model.device, progress=model.progress
+            images,
+            model.data.features,
+            source.name,
+            self.split,
+            points,
+            device=model.device,
+            progress=model.progress,
+            few=few,
         )
 
 

@@ -43,7 +43,8 @@ class ExcessLoss(Metric):
         levels: K, number of log SNRs.
         low: where they begin, log SNR.
         high: where they end, log SNR; at 6 the noise is a twentieth of the signal.
-        floor_images: training images over which the floor is a mean, evenly spread.
+        floor_images: training images over which the floor is a mean, evenly spread; for each of them the training set
+            is read once, before the first evaluation.
 
     Raises:
         ValueError: an argument out of range; from `check_model`, a schedule that lacks some of the levels.

@@ -50,14 +50,17 @@ class Moments:
         rows = torch.nn.functional.pad(features.detach().to(self.sums), (1, 0), value=1.0)
         self.sums.addmm_(rows.T, rows)
 
-    def statistics(self) -> Statistics:
+    def statistics(self, few: bool = False) -> Statistics:
         """Mean and covariance (divisor n - 1) of the added rows; with several ranks, call `sum_` first.
+
+        Args:
+            few: whether they may be fewer than 2 D, as for metrics that compare rows.
 
         Raises:
             ValueError: fewer than 2 D rows, or a number that is not finite.
         """
         count, dim = int(self.sums[0, 0]), len(self.sums) - 1
-        if count < 2 * dim:
+        if count < 2 * dim and not few:
             raise ValueError(
                 f"features={count} images must be at least {2 * dim}, twice their {dim} dimensions, or the covariance "
                 "is mostly noise; use more images or an extractor with fewer dimensions"
@@ -66,7 +69,7 @@ class Moments:
             raise ValueError("features must be finite; check the images: the model has probably diverged")
         sums, outer = self.sums[0, 1:], self.sums[1:, 1:]
         mean = sums / count
-        sigma = (outer - torch.outer(sums, mean)) / (count - 1)
+        sigma = (outer - torch.outer(sums, mean)) / max(count - 1, 1)
         return Statistics(mean.cpu().numpy(), sigma.cpu().numpy())
 
 

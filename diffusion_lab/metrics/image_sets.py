@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from diffusion_lab.data import ImageSource
 from diffusion_lab.metrics.features import FeatureExtractor, extract
 from diffusion_lab.metrics.fidelity import statistics
-from diffusion_lab.metrics.generated import Batch, Generated
+from diffusion_lab.metrics.generated import Batch, Generated, Statistics
 from diffusion_lab.metrics.metric import OF_CLASSES, Given, Metric
 from diffusion_lab.metrics.reference import Reference, reference_from_file
 
@@ -19,6 +20,8 @@ def evaluate_images(
     generated: Tensor, real: Tensor, extractor: FeatureExtractor, metrics: Sequence[Metric], **extraction: Any
 ) -> dict[str, float]:
     """Metrics of one image set against another, without a model.
+
+    Points are compared with all real images, as torch-fidelity does; `Evaluation` takes as many as there are samples.
 
     Args:
         generated: (N,C,H,W) uint8.
@@ -38,7 +41,8 @@ def evaluate_images(
     needs = {need for metric in metrics for need in metric.needs}
     kept = Generated(len(generated), needs, feature_dim=extractor.feature_dim)
     kept.update(Batch(range(len(generated)), generated, *ours))
-    given = Given(len(generated), kept, lambda: Reference({}, statistics(theirs.features), theirs.features))
+    compared = statistics(theirs.features) if "moments" in needs else Statistics(np.array([]), np.array([]))
+    given = Given(len(generated), kept, lambda: Reference({}, compared, theirs.features))
     values = ((metric.public_name(len(generated), extractor), metric(given)) for metric in metrics)
     return {name: value for name, value in values if value is not None}
 

@@ -82,6 +82,7 @@ def reference_statistics(
     batch_size: int | None = None,
     device: torch.device | str = "cpu",
     progress: bool = False,
+    few: bool = False,
 ) -> Reference:
     """Statistics of a split, from the cache if available. Only `subset` features are kept in memory.
 
@@ -98,6 +99,7 @@ def reference_statistics(
         folder: folder of the file, or None for `cache_folder()`/reference.
         batch_size: images that are read at a time; None: `READ`, or those of one network call if they are more.
         device, progress: as in `extract`.
+        few: whether there may be fewer than 2 D images, as for metrics that compare points.
 
     Raises:
         ValueError: the cached file has another record, or there are fewer than 2 D images.
@@ -116,7 +118,7 @@ def reference_statistics(
         here = (kept >= rows.start) & (kept < rows.stop)
         points[here] = features.cpu()[kept[here] - rows.start]
     sum_(moments.sums)
-    mean, covariance = moments.statistics()
+    mean, covariance = moments.statistics(few)
     result = Reference(metadata, Statistics(mean, covariance), _added(points, device))
     save(path, metadata, {"mu": mean, "sigma": covariance, "features": result.features.numpy()})
     return result

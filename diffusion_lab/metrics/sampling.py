@@ -134,7 +134,7 @@ def generate_batches(
             cond = {key: value.to(device) for key, value in conditions(ids[rows]).items()}
             x_start = noise.start().to(device)
             x = solver(denoiser, x_start, noise=noise, progress=progress and not many, **cond)
-            yield to_pixels(_finite(x, ids[rows])).cpu()
+            yield to_pixels(check_finite(x, ids[rows])).cpu()
             task.advance(len(x))
 
 
@@ -151,7 +151,8 @@ def _joined(batches: Callable[P, Iterator[Tensor]]) -> Callable[P, Tensor]:
 generate = _joined(generate_batches)  # (len(ids),C,H,W)
 
 
-def _finite(x: Tensor, ids: Sequence[int]) -> Tensor:
+def check_finite(x: Tensor, ids: Sequence[int]) -> Tensor:
+    """The samples (n,..) with these numbers; ValueError if one is not finite, which as a byte would be black."""
     good = torch.isfinite(x).flatten(1).all(1).cpu()
     if not good.all():
         bad = [i for i, fine in zip(ids, good.tolist(), strict=True) if not fine]

@@ -154,6 +154,15 @@ class Negative(nn.Module):
         return (5 - self.w.square().sum()).expand(x.shape)
 
 
+def test_no_eigenvalue_is_counted_at_both_ends():
+    """With fewer steps than twice `count` the same one came twice, as two estimates."""
+    matrix = symmetric(np.linspace(-9, 10, 40))
+    found = [[ritz(*(one.numpy() for one in lanczos(lambda v: matrix @ v, start(40, s), 10))) for s in range(3)]]
+    data = Hessian(count=10, steps=10)._numbers(found, np.zeros((1, 4)))
+    assert data["largest"].shape == (1, 5) == data["smallest"].shape
+    assert data["largest"].min() > data["smallest"].max()
+
+
 def test_a_negative_trace_is_no_special_case(tmp_path):
     """L = mean (5 - |w|^2 - eps)^2: H = 8 w w^T - 4 (5 - |w|^2 - mean eps) I."""
     model, work = trained(Negative(), source()), Work(tmp_path, Streams(0))

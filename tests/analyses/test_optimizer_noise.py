@@ -1,13 +1,17 @@
 """Updates under several values of beta1."""
 
+from contextlib import nullcontext
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from diffusion_lab.analyses import OptimizerNoise, Work
+from diffusion_lab.analyses import Interdependence, OptimizerNoise, Work
 from diffusion_lab.analyses.weights.continued_training import noise_scale
 from diffusion_lab.analyses.words import plus_minus
 from diffusion_lab.annealing import MDLRC
+from diffusion_lab.optimizers import Muon
 from diffusion_lab.streams import Streams
 from diffusion_lab.testing.analyses import tiny_update
 from diffusion_lab.training import Continuation
@@ -71,6 +75,34 @@ def test_a_learning_rate_of_zero_has_no_cosine_and_says_so(tmp_path):
     result = analysis.run(tiny_update()[:1], Work(tmp_path, Streams(0)))
     assert not result.data["gram"].any()
     assert "not measurable for \N{GREEK SMALL LETTER BETA}1 = 0.9" in analysis.sentence(result)
+
+
+def test_a_group_without_betas_has_its_momentum_set(tmp_path):
+    """The check passed, and Muon's own group ended it with a KeyError."""
+    (model, _) = tiny_update()
+    model.continuation = Continuation(lambda p: Muon(p, lr=0.01))
+    analysis = OptimizerNoise([0.9, 0.1], None, steps=6, warmup=2, batch_size=2, repeats=3)
+    analysis.check([model])
+    norm = analysis.run([model], Work(tmp_path, Streams(0))).data["mean_cosine"][0]
+    assert np.isfinite(norm).all() and norm[0] != norm[1]
+
+
+@pytest.mark.parametrize("analysis", [OptimizerNoise(), Interdependence(num_windows=4, shown=[2], images=2)])
+def test_a_rate_that_an_annealing_has_brought_to_0_is_refused(analysis):
+    """It measured the rounding of the weights, and concluded that windows help one another."""
+    (model, _) = tiny_update()
+    optimizer = model.continuation.optimizer(list(model.denoiser.parameters()), fresh=True)[0]
+    for factor, refused in ((0.02, False), (0.005, True)):
+        for group in optimizer.param_groups:
+            group |= {"initial_lr": 2e-4, "lr": factor * 2e-4}
+        model.continuation = replace(model.continuation, state=optimizer.state_dict)
+        said = (
+            r"^run=tiny must have ended with a rate that moves its weights, .* at 1e-06, below 1 % of 0.0002; use anal"
+        )
+        with pytest.raises(ValueError, match=said) if refused else nullcontext():
+            analysis.check([model])
+    analysis.fresh = True
+    analysis.check([model])
 
 
 def test_an_optimizer_without_beta1_is_refused():

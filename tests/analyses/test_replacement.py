@@ -10,7 +10,7 @@ from diffusion_lab.analyses import Replacement, Work
 from diffusion_lab.analyses.samples.replacement import TrueDenoiser, distance
 from diffusion_lab.data import Digits, GaussianMixture, ImageDataModule, SuperResolution
 from diffusion_lab.diffusion import LearnedRange, cosine, linear
-from diffusion_lab.metrics import ClassifierFeatures
+from diffusion_lab.metrics import ClassifierFeatures, InceptionFeatures
 from diffusion_lab.plotting import style
 from diffusion_lab.solvers import DDIM, DDPM, Guided
 from diffusion_lab.streams import Streams
@@ -68,6 +68,21 @@ def test_the_last_steps_are_left_out_by_default(tmp_path):
         assert words[last] in analysis.sentence(result)
     assert np.allclose(data[0]["1 to 500"], 10 * np.log10(12 * 255**2))  # equal bytes
     assert (data[10]["1 to 500"] < 50).all() and np.array_equal(data[0]["nothing"], data[10]["nothing"])
+
+
+def test_samples_that_are_not_finite_are_no_black_images(tmp_path):
+    with pytest.raises(ValueError, match="4 of 4 samples are not finite"):
+        measured([model(Constant(float("nan")))], tmp_path, solver=DDPM(10, clip=False), ranges=[[1, 500]])
+
+
+def test_an_extractor_that_is_not_here_is_said_before_anything_is_generated():
+    """After all images were: only then was a Fréchet distance due."""
+    one = model(data=GaussianMixture([0.0], [0.04], image_size=4, num_images=8, num_test_images=4096))
+    one.data = ImageDataModule(one.data.source, 16, features=InceptionFeatures("nowhere.pth"))
+    one.data.source.value_range = (-1.0, 1.0)
+    with pytest.raises(FileNotFoundError, match="nowhere.pth"):
+        Replacement(DDIM(5, clip=False), images=4096).check([one])
+    Replacement(DDIM(5, clip=False), images=4095).check([one])  # no distance is due
 
 
 def test_nothing_replaced_is_the_model_itself():

@@ -31,6 +31,7 @@ class Optimal(nn.Module):
 @pytest.fixture
 def gaussian():
     source = GaussianMixture(means=[0.1], variances=[0.04], image_size=4, num_images=64, num_test_images=40)
+    source.value_range = (-1.0, 1.0)  # in which these lie
     schedule = linear(T)
     return ImageDataModule(source, batch_size=8), Denoiser(Optimal(source, schedule), schedule, Epsilon(), FixedSmall())
 
@@ -80,6 +81,13 @@ def test_the_number_is_the_bound_written_out(gaussian):
     assert record["images"] == count and record["timesteps"] == T and record["seed"] == 4
     assert result.units == "bits/dim" and result.better == "lower"
     assert record["reference"]["split"] == "test" and record["reference"]["n"] == count
+
+
+def test_values_beyond_those_to_which_estimates_are_clipped_are_refused():
+    """The bound of Gaussians of variance 1 was 54 bits per dimension, 8.2 without clipping."""
+    data = ImageDataModule(GaussianMixture([0.0], [1.0], image_size=4, num_images=64, num_test_images=40), batch_size=8)
+    with pytest.raises(ValueError, match=r"names=\[bits_per_dim\] must be measured on values in \[-1, 1\], to which"):
+        Evaluation(4, metrics=[BitsPerDim()]).check(data)
 
 
 def test_batches_change_nothing_and_seeds_do(gaussian):

@@ -44,7 +44,9 @@ class Grow(Shrink):
 
 @pytest.fixture(scope="module")
 def data() -> ImageDataModule:
-    return ImageDataModule(GaussianMixture([0.0], [0.25], image_size=4, num_images=64), batch_size=8)
+    source = GaussianMixture([0.0], [0.25], image_size=4, num_images=64)
+    source.value_range = (-1.0, 1.0)  # as if they lay in it
+    return ImageDataModule(source, batch_size=8)
 
 
 def model(network: type[Shrink] = Shrink) -> Denoiser:

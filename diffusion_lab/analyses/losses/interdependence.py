@@ -26,7 +26,7 @@ from diffusion_lab.analyses.base import Analysis, Result, Work
 from diffusion_lab.analyses.images import native_losses
 from diffusion_lab.analyses.losses.per_timestep import PerTimestep
 from diffusion_lab.analyses.seeds import SeedGroup, band_words, groups_of, with_error
-from diffusion_lab.analyses.weights.continued_training import Continued, draw
+from diffusion_lab.analyses.weights.continued_training import Continued, check_rate, draw
 from diffusion_lab.analyses.words import joined
 from diffusion_lab.arguments import check_choice, check_flag, check_integer, check_number
 from diffusion_lab.plotting import heading, line_style, panels, timestep_axis
@@ -105,6 +105,7 @@ class Interdependence(Analysis):
             raise ValueError(
                 f"analysis.shown={self.shown} must be windows of 1 to {self.num_windows}; leave {beyond[0]} out"
             )
+        check_rate(trained, self.lr, self.fresh)
 
     def run(self, trained: Sequence[TrainedDiffusion], work: Work) -> Result:
         edges = self._edges(trained, work)

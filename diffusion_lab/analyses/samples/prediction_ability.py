@@ -213,17 +213,20 @@ def paired_hue(samples: Tensor, truths: Tensor) -> tuple[float, float]:
 
 
 def mean_hue(samples: Tensor, images: Tensor) -> tuple[float, float]:
-    """|mean colour of the samples - that of the images|_2 / sqrt(C) in grey levels, and its standard error.
+    """|difference of the mean colours|_2 / sqrt(C) in grey levels, and its standard error.
 
-    The hue error of two sets without pairs, (n,C,H,W) and (m,C,H,W) bytes; a tint that all samples share. The standard
-    error is that of the difference in the direction in which it lies.
+    The hue error of two sets without pairs, (n,C,H,W) and (m,C,H,W) bytes; a tint that all samples share. The square of
+    the difference of two means is larger than that of what they estimate by the sum of their variances, which is
+    subtracted; where that leaves nothing, the error is 0. The standard error is that of the difference in the direction
+    in which it lies.
     """
     colours = [some.double().mean((2, 3)) for some in (samples, images)]
     shift = colours[0].mean(0) - colours[1].mean(0)
     size = shift.norm()
     direction = shift / size if size > 0 else torch.zeros_like(shift)
+    noise = sum(float(some.var(0).sum()) / len(some) for some in colours)
     variance = sum(float((some @ direction).var()) / len(some) for some in colours)
-    return float(size) / math.sqrt(len(shift)), math.sqrt(variance / len(shift))
+    return math.sqrt(max(0.0, float(size) ** 2 - noise) / len(shift)), math.sqrt(variance / len(shift))
 
 
 def _strip(axis: Axes, result: Result) -> None:

@@ -30,9 +30,10 @@ from diffusion_lab.diffusion import Denoiser, Estimate, NoiseSchedule
 from diffusion_lab.diffusion.denoiser import Reverse
 from diffusion_lab.metrics.features import extract
 from diffusion_lab.metrics.fidelity import frechet_from_statistics, statistics
+from diffusion_lab.metrics.image_sets import check_extractor, check_images
 from diffusion_lab.metrics.reference import reference_statistics
 from diffusion_lab.metrics.sample_metrics import hue_error, psnr
-from diffusion_lab.metrics.sampling import SampleNoise
+from diffusion_lab.metrics.sampling import SampleNoise, check_finite
 from diffusion_lab.plotting import heading, line_style, panels, picture_rows, row_names, timestep_axis
 from diffusion_lab.solvers import Solver
 from diffusion_lab.training import TrainedDiffusion
@@ -106,6 +107,11 @@ class Replacement(Analysis):
         if beyond := [list(some) for some in self.ranges if some[1] > end]:
             raise ValueError(f"analysis.ranges={beyond} must end at most at {end}, the noisiest timestep; use {end}")
         check_solver(self.solver, trained)
+        for model in trained:
+            features, source = model.data.features, model.data.source
+            if features is not None and self.images >= 2 * features.feature_dim:
+                check_extractor(features, source, ["fid"])
+                check_images(features, source, "train", ["fid"])
 
     def sets(self, num_timesteps: int) -> dict[str, Tensor]:
         """(T,) bool of each set by its name; the first is empty, and no other is."""
@@ -171,7 +177,7 @@ class Replacement(Analysis):
         noise = SampleNoise(latents_of(model, work).seed, rows.tolist(), tuple(x0.shape[1:]))
         denoiser = TrueDenoiser(model.denoiser, x0, replaced).eval()
         x = self.solver(denoiser, noise.start().to(x0), noise=noise, progress=False, **cond)
-        return model.data.source.to_pixels(x).cpu()
+        return model.data.source.to_pixels(check_finite(x, rows.tolist())).cpu()
 
     def figure(self, result: Result) -> Figure:
         """A panel for each distance that was measured, one for the images, one for C1 and C2."""

@@ -35,6 +35,20 @@ from diffusion_lab.analyses.base import Work
 from diffusion_lab.optimizers import Weights
 from diffusion_lab.training import TrainedDiffusion
 
+LEAST = 0.01  # of the run's learning rate, below which an update is little more than the rounding of the weights
+
+
+def check_rate(trained: Sequence[TrainedDiffusion], lr: float | None, fresh: bool) -> None:
+    """Raise ValueError if a continuation would take the rate of a last step that an annealing has brought to 0."""
+    for model in trained if lr is None and not fresh else ():
+        for group in (model.continuation.state() or {}).get("param_groups", ()):
+            last, base = group["lr"], group.get("initial_lr", group["lr"])
+            if last < LEAST * base:
+                raise ValueError(
+                    f"run={model.name} must have ended with a rate that moves its weights, and its annealing has ended "
+                    f"at {last:.2g}, below 1 % of {base:g}; use analysis.lr={base:g}, or an earlier checkpoint"
+                )
+
 
 class DrawnBatch(NamedTuple):
     """Rows of one step: x0 and eps (B,C,H,W), t (B,) int64, the conditions, and a key for the dropout masks."""

@@ -57,7 +57,7 @@ class Hessian(Analysis):
         vectors: V, number of start vectors of Lanczos, at least 3.
         steps: Lanczos iterations of each.
         draws: D, number of draws for the trace, at least 2.
-        count: k, number of eigenvalues at each end of the spectrum.
+        count: k, number of eigenvalues at each end of the spectrum; at most half of those that `steps` finds.
         width: standard deviation of the density's Gaussians, in units of the range of the spectrum.
         double: whether to compute in float64, at about twice the time.
         batch_size: rows of one network call; a single call for images x timesteps is fastest.
@@ -132,7 +132,9 @@ class Hessian(Analysis):
 
     def _numbers(self, found: Sequence[Sequence[Ritz]], quadratic: np.ndarray) -> dict[str, np.ndarray]:
         """What `data.npz` holds, from the Ritz pairs of each model and vector and the draws (M,D) of the trace."""
-        ends = [(*largest(some, self.count), *smallest(some, self.count)) for some in found]
+        known = min(len(one.values) for some in found for one in some)
+        count = max(1, min(self.count, known // 2))  # none of them at both ends
+        ends = [(*largest(some, count), *smallest(some, count)) for some in found]
         top, top_error, low, low_error = (_stacked(values) for values in zip(*ends, strict=True))
         reach = np.nanmin(low), np.nanmax(top)
         margin = MARGIN * (reach[1] - reach[0])

@@ -22,10 +22,11 @@ import torch
 
 from diffusion_lab.analyses.base import Analysis, Result, Work
 from diffusion_lab.analyses.seeds import band_words, groups_of, with_error
-from diffusion_lab.analyses.weights.continued_training import Continued, Updates, draw, follow, noise_scale
+from diffusion_lab.analyses.weights.continued_training import Continued, Updates, check_rate, draw, follow, noise_scale
 from diffusion_lab.analyses.words import capitalised, joined, plus_minus
 from diffusion_lab.annealing import MDLRC, Annealing, ConstantBeta1
 from diffusion_lab.arguments import check_flag, check_integer, check_number
+from diffusion_lab.optimizers import set_betas
 from diffusion_lab.plotting import heading, line_style, panels
 from diffusion_lab.training import TrainedDiffusion
 
@@ -95,6 +96,7 @@ class OptimizerNoise(Analysis):
                 raise ValueError(
                     f"run={model.name} must have trained with an optimizer with beta1, and did with {kind}; use another"
                 )
+        check_rate(trained, self.lr, self.fresh)
 
     def run(self, trained: Sequence[TrainedDiffusion], work: Work) -> Result:
         settings = list(self.annealings.values())
@@ -115,7 +117,8 @@ class OptimizerNoise(Analysis):
         def update(r: int, k: int) -> None:
             factor, beta1, _ = annealing(k)
             for group in copies[r].optimizer.param_groups:
-                group["lr"], group["betas"] = base * factor, (beta1, group["betas"][1])
+                group["lr"] = base * factor
+                set_betas(group, beta1)
             copies[r].step(draw(model, work, self.batch_size, (0, model.denoiser.num_timesteps), r, k))
 
         return follow([copied.parameters for copied in copies], self.steps, update, self.warmup)
