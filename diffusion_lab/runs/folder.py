@@ -61,8 +61,8 @@ def open_log(folder: Path) -> TextIO:
 
 def is_new(folder: Path) -> bool:
     """Whether a run folder holds nothing but an empty log, as Hydra makes it before it calls the task."""
-    held = list(folder.iterdir())
-    return all(path.name == LOG and path.is_file() and not path.stat().st_size for path in held)
+    held = os.listdir(folder)
+    return not held or (held == [LOG] and not os.path.getsize(folder / LOG))
 
 
 def forget_run(folder: Path, root: Path) -> None:
