@@ -91,7 +91,7 @@ class App:
         self.called = False  # whether Hydra has called the task; it makes the run folder before
         self._debug = bool(os.environ.get("DIFFUSION_LAB_TRACEBACK"))
         self.output: Path | None = None  # the run folder, once it is known
-        self.made = False  # whether it was new to this process
+        self.made = False  # whether it was empty before this process, or not there
         self.cfg = DictConfig({})  # once it is composed
         self._passed: set[str] = set()  # valid configurations, without their seeds
 

@@ -174,6 +174,7 @@ class Square:
 
 def upright(image: Image.Image) -> Image.Image:
     """As its EXIF orientation says; as it is stored where that cannot be read."""
+    image.load()  # Pillow turns a TIFF itself, and then has no orientation of it any more
     try:
         orientation = image.getexif().get(ExifTags.Base.Orientation)
     except Exception:  # Pillow raises any class of error on damaged EXIF data

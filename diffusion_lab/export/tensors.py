@@ -86,8 +86,9 @@ def own_tensors(network: nn.Module) -> dict[str, Tensor]:
     tensors, places = {}, set()
     for key, value in network.state_dict().items():
         there = value.detach().cpu().contiguous()
-        tensors[key] = there.clone() if there.data_ptr() in places else there
-        places.add(there.data_ptr())
+        place = there.untyped_storage().data_ptr()
+        tensors[key] = there.clone() if place in places else there
+        places.add(place)
     return tensors
 
 

@@ -50,6 +50,7 @@ class ThinnedLists:
 
     def __init__(self) -> None:
         self._kept: dict[str, int] = {}  # key -> step of the last kept curve
+        self._keys: set[str] = set()
         self._waiting: dict[str, LoggedList] = {}
 
     def go_on(self, kept: Mapping[str, int]) -> None:
@@ -57,11 +58,12 @@ class ThinnedLists:
         self._kept = dict(kept)
 
     def __contains__(self, key: str) -> bool:
-        return key in self._kept
+        return key in self._keys
 
     def add(self, curves: Mapping[str, LoggedList]) -> dict[str, LoggedList]:
         """The curves of these that are kept now; the others wait, in place of earlier ones with their key."""
         now = {key: curve for key, curve in curves.items() if curve.step >= GROWTH * self._kept.get(key, 0)}
+        self._keys |= curves.keys()
         self._kept |= {key: curve.step for key, curve in now.items()}
         self._waiting |= curves
         for key in now:

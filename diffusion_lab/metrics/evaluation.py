@@ -22,6 +22,7 @@ from diffusion_lab.metrics.image_sets import (
     check_classes,
     check_extractor,
     check_images,
+    check_points,
     check_reference,
     check_same_shape,
     check_weights,
@@ -146,8 +147,11 @@ class Evaluation:
             check_extractor(data_module.features, data_module.source, featured)
         if self.reference is not None:
             check_reference(self.reference, data_module.features, measured)
-        elif compared := [one.name for one in self.metrics if one in measured and "moments" in one.needs]:
+            return
+        if compared := [one.name for one in self.metrics if one in measured and "moments" in one.needs]:
             check_images(data_module.features, data_module.source, self.split, compared)
+        if points := [one for one in self.metrics if one in measured and "features" in one.needs]:
+            check_points(data_module.source, self.split, points)
 
     def check_model(self, model: nn.Module) -> None:
         """Raise ValueError, before training, if a metric is not defined for this model, a denoiser or a generator."""

@@ -222,7 +222,7 @@ def precision_recall(a: Tensor, b: Tensor, k: int = 3) -> PrecisionRecall:
     same_dim(a, b)
     a, b = checked("a", a), checked("b", b)
     if min(len(a), len(b)) <= k:
-        raise ValueError(f"k={k} must be smaller than both sets ({len(a)} and {len(b)}); generate more samples")
+        raise ValueError(f"k={k} must be smaller than both sets ({len(a)} and {len(b)}); use more images")
     # save_cpu_ram: distances are computed in blocks of rows; all 50,000 x 50,000 would take 10 GB.
     result = prc_features_to_metric(a, b, prc_neighborhood=k, prc_batch_size=2000, save_cpu_ram=True, verbose=False)
     return PrecisionRecall(result["precision"], result["recall"])

@@ -99,6 +99,24 @@ def check_images(extractor: FeatureExtractor, source: ImageSource, split: str, n
         raise ValueError(fault)
 
 
+def check_points(source: ImageSource, split: str, metrics: Sequence[Metric]) -> None:
+    """Raise ValueError unless the split has enough images for the metrics that compare with the points of some of them:
+    two, or one more than the neighbours that a metric counts."""
+    try:
+        images = source.pixels()
+    except ValueError:
+        return  # as there
+    count = images.train_size() if split == "train" else len(images.test())
+    for metric in metrics:
+        least = 1 + getattr(metric, "neighbours", 1)
+        if count < least:
+            more = "hold more images out" if split == "test" else "take more images"
+            raise ValueError(
+                f"names=[{metric.name}] must have at least {least} {split} images to compare with, and there are "
+                f"{count}; leave it out, or {more}"
+            )
+
+
 def check_weights(extractor: FeatureExtractor, featured: Sequence[str], rest: Sequence[str]) -> None:
     """Raise ValueError or FileNotFoundError unless the extractor is on this machine.
 

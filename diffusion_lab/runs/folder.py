@@ -61,13 +61,16 @@ def open_log(folder: Path) -> TextIO:
 
 def is_new(folder: Path) -> bool:
     """Whether a run folder holds nothing but an empty log, as Hydra makes it before it calls the task."""
-    held = os.listdir(folder)
+    try:
+        held = os.listdir(folder)
+    except FileNotFoundError:  # another process of the run has removed it
+        return False
     return not held or (held == [LOG] and not os.path.getsize(folder / LOG))
 
 
 def forget_run(folder: Path, root: Path) -> None:
-    """Remove a run folder that was new to this process and in which no run has started, that is, one without a record
-    and a result; and `root`, the folder of runs, if it was the only one in it."""
+    """Remove a run folder that was empty before this process and in which no run has started, that is, one without a
+    record and a result; and `root`, the folder of runs, if it was the only one in it."""
     if not folder.is_dir() or (folder / RECORD).exists() or (folder / RESULT).exists():
         return
     shutil.rmtree(folder / HYDRA, ignore_errors=True)

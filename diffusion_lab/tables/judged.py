@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from diffusion_lab.reports.comparison.evidence import diverged_where_positive
 from diffusion_lab.tables.table import Table, TableColumn, cell_titles
 from diffusion_lab.tables.values import Values
 from diffusion_lab.verdicts import Scale, Verdict, judge, judge_alone, lost_seeds, over_training
@@ -50,7 +51,7 @@ def diverged_seeds(values: Values, column: TableColumn) -> dict[str, tuple[int, 
         for row in names
     ]
     base = names.index(baseline) if baseline in names else None
-    lost = lost_seeds(curves, base, [i for i in range(len(names)) if i != base])
+    lost = lost_seeds(curves, base, [i for i in range(len(names)) if i != base], diverged_where_positive)
     return {row: tuple(seeds) for row, seeds in zip(names, lost, strict=True) if seeds}
 
 

@@ -125,9 +125,9 @@ def deciding_cell(table: Table, column: TableColumn) -> str:
 def summarise(values: Values, better: str, scale: Scale = "ratio") -> Results:
     """The cells of a table, of whose numbers lower or higher ones are `better`; "" if neither are. Rows are compared by
     differences where one of the numbers has no ratio."""
-    if any(one.value <= 0 for one in values.values):
-        scale = "difference"
     table, falling = values.table, better == "lower" and scale == "ratio"
+    numbers = [one.value for one in values.values] + [one for row in table.rows for one in row.against.values()]
+    scale = scale if min(numbers, default=1) > 0 else "difference"
     cells: list[TableCell] = []
     diverged = {}
     for column in table.columns:

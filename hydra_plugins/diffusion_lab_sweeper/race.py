@@ -36,7 +36,7 @@ class RaceSweeper(Sweeper):
     Args:
         margin: ratio > 1; a method that is not better than another one by more is set aside. None: only methods that
             are worse leave.
-        alpha: error of the whole race, 0.02 to 0.2; the level of its intervals is 1 - alpha.
+        alpha: error, in the whole race, of calling a method worse, 0.02 to 0.2; the intervals' level is 1 - alpha.
         hours: of training, over all jobs; a block that would take more is not begun.
         params: as of Hydra's own sweeper.
         products: as of `hydra/sweeper=products`.

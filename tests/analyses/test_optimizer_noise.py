@@ -96,9 +96,7 @@ def test_a_rate_that_an_annealing_has_brought_to_0_is_refused(analysis):
         for group in optimizer.param_groups:
             group |= {"initial_lr": 2e-4, "lr": factor * 2e-4}
         model.continuation = replace(model.continuation, state=optimizer.state_dict)
-        said = (
-            r"^run=tiny must have ended with a rate that moves its weights, .* at 1e-06, below 1 % of 0.0002; use anal"
-        )
+        said = r"^run=tiny must have a rate that moves its weights, .* gives 1e-06, below 1 % of 0.0002; use"
         with pytest.raises(ValueError, match=said) if refused else nullcontext():
             analysis.check([model])
     analysis.fresh = True

@@ -132,6 +132,7 @@ def test_a_file_is_read_as_yaml_and_not_by_its_look(tmp_path: Path, indent: int)
     """With four spaces the keys of a part were lost, and a value ended at a # within quotes."""
     below = "\n".join(" " * indent + line for line in ("_target_: mine.Base", "mean: 0.5 # where"))
     text = f"# Mine.\n_target_: mine.Sampler\nbase: # another\n{below}\nlist: [1,\n  2] # two\nname: 'a # b'\n'a-b':\n"
+    text += "one: &x 3 # anchor\ntwo: *x # alias\nthree: | # block\n  words\nfour: [1, # inside\n  2]\n"
     (tmp_path / "sampler" / ".ipynb_checkpoints").mkdir(parents=True)
     (tmp_path / "sampler" / "mine.yaml").write_text(text)
     (tmp_path / "sampler" / ".ipynb_checkpoints" / "mine.yaml").write_text(text)
@@ -142,6 +143,10 @@ def test_a_file_is_read_as_yaml_and_not_by_its_look(tmp_path: Path, indent: int)
         ("list", "[1, 2]", "two"),
         ("name", "a # b", ""),
         ("a-b", "null", ""),
+        ("one", "3", "anchor"),
+        ("two", "*x", "alias"),
+        ("three", "words", "block"),
+        ("four", "[1, 2]", ""),
     ]
     assert found.inside == {"base": "mine.Base"} and found.target == "mine.Sampler"
     assert not [name for name in files.groups([conf_dir(), tmp_path]) if "ipynb" in name]

@@ -106,15 +106,17 @@ def test_charts_of_a_list_are_few_and_the_last_is_among_them(tmp_path):
 
 def test_charts_are_as_few_where_a_run_goes_on(tmp_path):
     """Each start began anew with a chart at every log: 123 where an uninterrupted run has 54."""
-    steps = []
+    steps, own = [], []
     for first, end in ((1, 14), (14, 20), (20, 26)):
         logger = WandbLogger(tmp_path, mode="offline")
         logger._run = Kept()
         logger.cut(first)
         for step in range(first, end):
             logger.log_values({"p": [float(step), 1.0]}, step)
+            logger.log_curve("own", [0, 1], {"a": [1.0, 2.0]}, step)  # which is no list among the values
         steps += [row["trainer/global_step"] for row in logger._run.rows if "p" in row]
-    assert steps == [*range(1, 12), 13, 15, 17, 19, 21, 24]
+        own += [row["trainer/global_step"] for row in logger._run.rows if "own" in row]
+    assert steps == [*range(1, 12), 13, 15, 17, 19, 21, 24] and own == [*range(1, 26)]
 
 
 def test_a_failed_run_is_marked_and_a_resumed_one_keeps_its_id(tmp_path):

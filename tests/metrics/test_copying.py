@@ -1,6 +1,7 @@
 """The share of samples nearer to training images than to held-out ones, with copies and without, and its interval."""
 
 import math
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -173,3 +174,13 @@ def test_too_few_images_to_compare_with_are_refused_before_training(perfect):
     points = Evaluation(128, metrics=named("kid", "precision"), split="test")
     values = [one.value for one in points(perfect, DDIM(steps=2), data).results]
     assert len(values) == 2 and all(map(math.isfinite, values))
+
+
+@pytest.mark.parametrize(("name", "least"), [("precision", 4), ("recall", 4), ("kid", 2)])
+def test_points_need_a_few_images_to_compare_with(name, least, monkeypatch):
+    data = ImageDataModule(Some(), batch_size=8, features=ClassifierFeatures("digits"))
+    for count in (least, least - 1):
+        monkeypatch.setattr(type(data.source.test()), "__len__", lambda self, count=count: count)
+        said = rf"names=\[{name}\] must have at least {least} test images to compare with, and there are {count}; leave"
+        with pytest.raises(ValueError, match=said) if count < least else nullcontext():
+            Evaluation(128, metrics=named(name), split="test").check(data)

@@ -100,6 +100,20 @@ def test_a_diverged_seed_is_counted_and_left_out() -> None:
     )
 
 
+def test_a_number_below_0_elsewhere_brings_no_diverged_seed_back() -> None:
+    """One value of another column made all ratios differences, and the collapsed seed a part of its mean."""
+    numbers = {
+        ("base", "linear", "200k"): [2.0, 2.1, 1.9, 2.0],
+        ("ours", "linear", "200k"): [1.5, 1.6, 1.4, 300.0],
+        ("base", "cosine", "100k"): [1.0, 1.1, 0.9, 1.0],
+        ("ours", "cosine", "100k"): [1.0, 1.1, 0.9, -1e-4],
+    }
+    one = table(columns={"linear": {"at": [200_000]}, "cosine": {"at": [100_000]}}, rows={"base": {}, "ours": {}})
+    found = summarise(values(one, numbers), "lower", "ratio")
+    assert found.scale == "difference" and found.diverged == {("ours", "linear"): (3,)}
+    assert found.cell(one.row("ours"), one.columns[0], "200k").compared.n == 3
+
+
 def test_a_baseline_that_diverges_loses_the_pair() -> None:
     lost = {**DECIDED, ("base", "linear", "200k"): [*BASE[:4], 50.0]}
     results = made(lost, scale="ratio")

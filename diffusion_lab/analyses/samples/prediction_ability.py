@@ -217,8 +217,8 @@ def mean_hue(samples: Tensor, images: Tensor) -> tuple[float, float]:
 
     The hue error of two sets without pairs, (n,C,H,W) and (m,C,H,W) bytes; a tint that all samples share. The square of
     the difference of two means is larger than that of what they estimate by the sum of their variances, which is
-    subtracted; where that leaves nothing, the error is 0. The standard error is that of the difference in the direction
-    in which it lies.
+    subtracted; where that leaves nothing, the error is 0, so that of equal colours it is still above 0 in the mean. The
+    standard error is that of the difference in the direction in which it lies, without what is subtracted.
     """
     colours = [some.double().mean((2, 3)) for some in (samples, images)]
     shift = colours[0].mean(0) - colours[1].mean(0)
@@ -226,7 +226,8 @@ def mean_hue(samples: Tensor, images: Tensor) -> tuple[float, float]:
     direction = shift / size if size > 0 else torch.zeros_like(shift)
     noise = sum(float(some.var(0).sum()) / len(some) for some in colours)
     variance = sum(float((some @ direction).var()) / len(some) for some in colours)
-    return math.sqrt(max(0.0, float(size) ** 2 - noise) / len(shift)), math.sqrt(variance / len(shift))
+    square = float(size) ** 2 - noise
+    return (0.0 if square < 0 else math.sqrt(square / len(shift))), math.sqrt(variance / len(shift))
 
 
 def _strip(axis: Axes, result: Result) -> None:

@@ -39,14 +39,14 @@ LEAST = 0.01  # of the run's learning rate, below which an update is little more
 
 
 def check_rate(trained: Sequence[TrainedDiffusion], lr: float | None, fresh: bool) -> None:
-    """Raise ValueError if a continuation would take the rate of a last step that an annealing has brought to 0."""
+    """Raise ValueError if a continuation would take the rate of a last step that an annealing has brought near 0."""
     for model in trained if lr is None and not fresh else ():
         for group in (model.continuation.state() or {}).get("param_groups", ()):
             last, base = group["lr"], group.get("initial_lr", group["lr"])
             if last < LEAST * base:
                 raise ValueError(
-                    f"run={model.name} must have ended with a rate that moves its weights, and its annealing has ended "
-                    f"at {last:.2g}, below 1 % of {base:g}; use analysis.lr={base:g}, or an earlier checkpoint"
+                    f"run={model.name} must have a rate that moves its weights, and at this step its annealing gives "
+                    f"{last:.2g}, below 1 % of {base:g}; use analysis.lr={base:g}, or another checkpoint"
                 )
 
 

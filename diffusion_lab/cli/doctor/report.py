@@ -26,9 +26,9 @@ FORMS = {
     r"\S*[/\\]\S*": "<path>",
     r"\S+@\S+": "<address>",
     r"\b\d{1,3}(?:\.\d{1,3}){3}\b(?!\.)": "<address>",
-    r"(?<![\w:])(?=\S*::|(?:[0-9A-Fa-f]{1,4}:){7})[0-9A-Fa-f:]{3,}(?:%\w+)?(?![\w:])": "<address>",  # IPv6
+    r"(?<![\w:])(?=\S*\d)(?=\S*::|(?:[0-9A-Fa-f]{1,4}:){7})[0-9A-Fa-f:]{3,}(?:%\w+)?(?![\w:])": "<address>",  # IPv6
     r"\b[A-Za-z0-9_]{32,}\b": "<key>",
-    r"\b(?:sk|hf|gh[a-z]|xox[a-z])[-_][\w-]{8,}": "<key>",  # tokens of services, some with dashes
+    r"\b(?:sk-[\w-]{12,}|hf_[A-Za-z0-9]{12,}|gh[a-z]_[A-Za-z0-9]{12,}|xox[a-z]-[\w-]{8,})": "<key>",  # of services
     r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b": "<key>",  # identifiers, as of a GPU
 }
 

@@ -15,7 +15,8 @@ from diffusion_lab.cli.options.defaults import DefaultsEntry, defaults
 from diffusion_lab.files import read_text
 
 HIDDEN = ("hydra", "base")  # what Hydra and the presets alone use
-BESIDE = re.compile(r":?(?: +# (?P<comment>.*))?")
+BESIDE = re.compile(r":?(?: +[|>][-+\d]*)?(?: +# (?P<comment>.*))?")
+ALIAS = re.compile(r": +(?P<name>\*\S+)")
 Node = Any  # PyYAML's, whose classes are imported with it, when a file is read
 _EMPTY = {"scalar": "null"}  # what a value is of which nothing is written
 
@@ -172,7 +173,7 @@ def _keys(node: Node | None, text: str, inside: dict[str, str], place: str = "")
             inside[name] = target
         yield Key(
             name,
-            _written(value, text) or inside.get(name, "") or _EMPTY.get(value.id, "{...}"),
+            _written(key, value, text) or inside.get(name, "") or _EMPTY.get(value.id, "{...}"),
             _beside(key, value, text),
         )
         yield from (one for one in _keys(value, text, inside, f"{name}.") if one.name.rpartition(".")[0] in inside)
@@ -188,17 +189,30 @@ def _target(node: Node | None) -> str:
     return next((value.value for key, value in _pairs(node) if key.value == "_target_"), "")
 
 
-def _written(value: Node, text: str) -> str:
+def _written(key: Node, value: Node, text: str) -> str:
     """A value as the file has it, on one line and without quotes; "" of a node that takes lines of its own."""
+    if found := _alias(key, value, text):
+        return found["name"]
     if value.id == "scalar":
         return " ".join(value.value.split())
-    return " ".join(text[value.start_mark.index : value.end_mark.index].split()) if value.flow_style else ""
+    if not value.flow_style:
+        return ""
+    lines = text[value.start_mark.index : value.end_mark.index].split("\n")
+    return " ".join(" ".join(re.sub(r" # .*", "", line) for line in lines).split())
+
+
+def _alias(key: Node, value: Node, text: str) -> re.Match[str] | None:
+    """The name of an earlier node, which PyYAML gives in its place."""
+    return ALIAS.match(text, key.end_mark.index) if value.start_mark.index < key.end_mark.index else None
 
 
 def _beside(key: Node, value: Node, text: str) -> str:
     """The comment behind a value; behind the key of one that takes lines of its own."""
-    last = value if value.id == "scalar" or value.flow_style else key
-    found = BESIDE.match(text, last.end_mark.index)
+    plain = value.id == "scalar" and value.style not in ("|", ">")
+    end = (value if plain or value.id != "scalar" and value.flow_style else key).end_mark.index
+    if alias := _alias(key, value, text):
+        end = alias.end()
+    found = BESIDE.match(text, end)
     return (found and found["comment"]) or ""
 
 

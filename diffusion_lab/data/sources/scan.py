@@ -134,9 +134,14 @@ def _scanned(
             seen[i] = one
             if count % SAVE_EVERY == 0:
                 _save(cache_file, seen)
-        if new or num_known != len(seen):
+        if any(_is_kept(seen[i]) for i in new) or num_known != sum(map(_is_kept, seen)):
             _save(cache_file, seen)
     return seen
+
+
+def _is_kept(one: Seen) -> bool:
+    """Whether its result holds the next time."""
+    return bool(one.mode or one.error) and not one.error.startswith(UNREAD)
 
 
 def _new(seen: Sequence[Seen]) -> list[int]:
@@ -191,8 +196,10 @@ def _decode(seen: Seen, read: Callable[[], bytes]) -> Seen:
         return seen._replace(error="zero bytes")
     try:
         content = read()
-    except Exception as error:  # of the system, or of an archive or a table
+    except (OSError, MemoryError) as error:
         return seen._replace(error=f"{UNREAD} ({' '.join(str(error).split())})")
+    except Exception as error:  # of an archive or a table
+        return seen._replace(error=f"cannot be decoded ({' '.join(str(error).split())})")
     try:
         Image.open(io.BytesIO(content)).verify()  # a PNG's checksums, which `load` does not look at for the pixels
         with Image.open(io.BytesIO(content)) as image:
@@ -228,8 +235,7 @@ def _load(cache_file: Path) -> dict[str, Seen]:
 
 def _save(cache_file: Path, seen: list[Seen]) -> None:
     # A list for each field, not for each of a million files, is read in half the time.
-    kept = (one for one in seen if one.mode or (one.error and not one.error.startswith(UNREAD)))
-    columns = list(zip(*kept, strict=True))
+    columns = list(zip(*filter(_is_kept, seen), strict=True))
     try:
         # Without indent, which would use Python's slow encoder.
         write_whole(cache_file, json.dumps({"columns": columns, "pillow": PIL.__version__}).encode())

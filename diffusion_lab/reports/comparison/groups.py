@@ -88,6 +88,11 @@ class Group:
         done = sorted((run for run in self.runs if run.status == "done"), key=_by_seed)
         return [run for run in done if run.seed not in self.diverged] or done
 
+    @property
+    def left_out(self) -> int:
+        """Finished runs that count for nothing."""
+        return sum(run.status == "done" for run in self.runs) - len(self.done)
+
     @cached_property
     def started(self) -> list[Run]:
         """Runs that have logged something, by seed."""

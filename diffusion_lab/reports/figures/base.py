@@ -104,7 +104,7 @@ def seeds_text(groups: Sequence[Group], runs_of: Callable[[Group], Sequence[obje
         text += f" but {', '.join(others)}" if others else ""
     else:
         text = "seeds: " + ", ".join(f"{group.label} {count}" for group, count in zip(groups, counts, strict=True))
-    if lost := [f"{group.label} {len(group.diverged)}" for group in groups if group.diverged]:
+    if lost := [f"{group.label} {group.left_out}" for group in groups if group.left_out]:
         text += f"; diverged and left out: {', '.join(lost)}"
     if not any(group.done for group in groups):
         return f"{text}; none is finished yet"

@@ -81,8 +81,9 @@ def other_numbers(groups: Sequence[Group]) -> Figure | None:
     numbers = [key for key in sorted(logged) if NAME.fullmatch(key) and not ELSEWHERE.fullmatch(key)]
     numbers = [key for key in numbers if _is_number(groups, key)]
     numbers.sort(key=lambda key: not _is_curve(groups, key))
-    figure = _course(groups, numbers[:MOST], "Other numbers against images seen")
-    others = numbers[1 if many(len(groups)) else MOST :]
+    drawn = _drawn_keys(groups, numbers[:MOST])
+    figure = _course(groups, drawn, "Other numbers against images seen")
+    others = [key for key in numbers if key not in drawn]
     if figure is None or not others:
         return figure
     return figure._replace(caption=f"{figure.caption} Also logged: {', '.join(others)}.")
@@ -96,20 +97,21 @@ def _is_curve(groups: Sequence[Group], key: str) -> bool:
     return any(len(curve.steps) > 1 for group in groups for curve in _curves(group, key))
 
 
-def _course(groups: Sequence[Group], keys: Sequence[str], title: str) -> Figure | None:
+def _drawn_keys(groups: Sequence[Group], keys: Sequence[str]) -> list[str]:
+    """Those that have a panel: all that have a curve, else all that have a value; of many groups, which have a panel
+    each, the first with a mean over seeds."""
     keys = [key for key in keys if any(_curves(group, key) for group in groups)]
+    keys = [key for key in keys if _is_curve(groups, key)] or keys  # points show less than the table beside a curve
+    if not many(len(groups)):
+        return keys
+    return [key for key in keys if any(len(line.x) > 1 for line in _lines(groups, key))][:1]
+
+
+def _course(groups: Sequence[Group], keys: Sequence[str], title: str) -> Figure | None:
+    keys = _drawn_keys(groups, keys)
     if not keys:
         return None
-    drawn = [key for key in keys if _is_curve(groups, key)]
-    keys = drawn or keys  # a panel of points shows less than the table beside one of curves
-    lines: list[GroupCurve] = []
-    if many(len(groups)):
-        found = [(key, _lines(groups, key)) for key in keys]
-        found = [(key, lines) for key, lines in found if any(len(line.x) > 1 for line in lines)]
-        if not found:
-            return None  # panels with one point each show less than the table
-        (key, lines), *_ = found
-        keys = [key]
+    lines = _lines(groups, keys[0]) if many(len(groups)) else []
     if many(len(lines)):
         how = f"{_direction(groups, keys[0])}. {PANELS.format(lines[0].group.label, 'the other groups')}"
         caption = f"{how} {seeds_text([line.group for line in lines])}, common axes."

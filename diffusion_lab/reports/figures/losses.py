@@ -68,7 +68,8 @@ def loss_by_timestep(groups: Sequence[Group]) -> Figure | None:
         "Unweighted loss on held-out images by range of timesteps, with averaged weights where the run keeps them, at "
         f"the last validation; mean over seeds ({_seeds(groups)}). t = 0 is the least noise.{ratios}"
     )
-    if empty := int(np.isnan([one.loss for one in same]).all(0).sum()):
+    empty = int(np.isnan([one.loss for one in same]).all(0).sum()) % len(first.loss)  # all of them: it is not finite
+    if empty:
         caption += (
             f" {empty} of {len(first.loss)} ranges have no validation image and no point; more images "
             "(dataset.val_images) or fewer ranges (callbacks.validation.bins) fill them."

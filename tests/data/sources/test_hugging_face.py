@@ -182,7 +182,7 @@ def test_bad_images_are_in_one_report(tmp_path):
         ImageDataModule(source(path), 4).check()
     message = str(caught.value)
     assert message.startswith(f"source.path={path} must hold only usable images; 2 of 8 files are bad: train[2]: ")
-    assert "train[5]: cannot be read (missing)" in message and "\n" not in message
+    assert "train[5]: cannot be decoded (missing)" in message and "\n" not in message
     skipping = source(path, on_bad="skip")
     assert len(skipping.train()) == 5 and len(skipping.test()) == 1
     with pytest.raises(ValueError, match="train.0.: 16 x 16 pixels, the shorter side must have 32"):

@@ -293,6 +293,21 @@ def test_pictures_are_turned_as_pillow_turns_them(orientation):
     np.testing.assert_array_equal(to_square(image, 20, 3), upright[top : top + 20, left : left + 20].transpose(2, 0, 1))
 
 
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("kind", ["tiff", "jpeg", "png", "webp"])
+def test_files_of_all_kinds_are_turned_once(kind, orientation):
+    """Pillow turns a TIFF when it loads it, and no other kind."""
+    buffer, exif = io.BytesIO(), Image.Exif()
+    exif[0x0112] = orientation
+    more = {"tiffinfo": {0x0112: orientation}} if kind == "tiff" else {"exif": exif}
+    picture(30, 20).save(buffer, kind, **more)
+    with Image.open(io.BytesIO(buffer.getvalue())) as image, Image.open(io.BytesIO(buffer.getvalue())) as other:
+        upright = np.asarray(ImageOps.exif_transpose(other).convert("RGB"))
+        top, left = (upright.shape[0] - 20) // 2, (upright.shape[1] - 20) // 2
+        found = to_square(image, 20, 3)
+    np.testing.assert_array_equal(found, upright[top : top + 20, left : left + 20].transpose(2, 0, 1))
+
+
 def test_folders_are_classes_when_asked(tmp_path):
     root = tmp_path / "pets"
     for name, n in (("dogs", 4), ("cats", 5)):

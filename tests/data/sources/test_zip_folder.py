@@ -151,7 +151,7 @@ def test_a_bomb_is_refused_unread(tmp_path, monkeypatch):
     read = []
     original = zipfile.ZipFile.read
     monkeypatch.setattr(zipfile.ZipFile, "read", lambda self, m: read.append(m.filename) or original(self, m))
-    with pytest.raises(ValueError, match="bomb.png: cannot be read .73400320 bytes unpacked, more than 67108864"):
+    with pytest.raises(ValueError, match="bomb.png: cannot be decoded .73400320 bytes unpacked, more than 67108864"):
         source(bomb).check()
     assert len(read) == 20 and "bomb.png" not in read
     assert source(bomb, on_bad="skip").train_size() == 18
@@ -161,7 +161,7 @@ def test_a_member_that_states_a_smaller_size_yields_no_more(tmp_path):
     path = archive(tmp_path / "a.zip", more={"liar.png": bytes(10**6)}, compression=zipfile.ZIP_DEFLATED)
     content = path.read_bytes()
     path.write_bytes(content.replace(struct.pack("<L", 10**6), struct.pack("<L", 100)))
-    with pytest.raises(ValueError, match="1 of 21 files are bad: liar.png: cannot be read"):
+    with pytest.raises(ValueError, match="1 of 21 files are bad: liar.png: cannot be decoded"):
         source(path).check()
 
 
@@ -174,7 +174,7 @@ def test_damaged_and_encrypted_images_are_all_named(tmp_path):
     path.write_bytes(bytes(content))
     with pytest.raises(ValueError, match="2 of 20 files are bad") as caught:
         source(path).check()
-    assert f"{NAMES[5]}: cannot be read (encrypted)" in str(caught.value) and "Bad CRC-32" in str(caught.value)
+    assert f"{NAMES[5]}: cannot be decoded (encrypted)" in str(caught.value) and "Bad CRC-32" in str(caught.value)
 
 
 @pytest.mark.parametrize(("compression", "at"), [(zipfile.ZIP_DEFLATED, 4), (zipfile.ZIP_BZIP2, 8)])

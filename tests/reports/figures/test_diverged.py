@@ -58,6 +58,8 @@ def test_a_row_of_which_all_seeds_are_lost_is_drawn_with_them(table: Table) -> N
     lost.diverged = frozenset(range(4))
     del lost.done
     assert [run.seed for run in lost.done] == [0, 1, 2, 3]
+    figure = quality_over_training([lost], FD)
+    assert figure is not None and "4 seeds each." in figure.caption and "left out" not in figure.caption
 
 
 @pytest.fixture
@@ -84,6 +86,8 @@ def test_ranges_of_a_lost_run_are_not_called_empty(unmeasured: Table, drawn: lis
     assert figure is not None and "no validation image" not in figure.caption
     assert "The loss is not finite in ranges without a point: logit_normal." in figure.caption
     assert loss_over_training(groups) is not None
+    alone = loss_by_timestep(groups[1:])
+    assert alone is not None and "no validation image" not in alone.caption and "not finite" in alone.caption
     panels = drawn[1].axes
     assert [len(axis.lines) for axis in panels] == [5, 5]  # the courses before it was lost
     assert all(np.isfinite(line.get_ydata()[0]) and line.get_xdata()[-1] == 500 * BATCH for line in panels[1].lines)

@@ -40,5 +40,11 @@ def test_it_names_those_that_have_no_panel_and_gives_a_direction_only_where_one_
     assert figure is not None and figure.caption.endswith(f"Also logged: {', '.join(rest)}.")
 
 
+def test_what_is_not_drawn_is_named_however_many_there_are(runs):
+    log(runs / "uniform", 70, own__point=1.0)
+    figure = other_numbers(group_runs(read_runs(runs).runs))
+    assert figure is not None and figure.caption.endswith(" Also logged: own/point.")
+
+
 def test_runs_of_the_package_have_no_such_figure(sweep):
     assert other_numbers(group_runs(read_runs(sweep).runs)) is None
