@@ -206,7 +206,7 @@ MUTANTS = [
     Mutant(
         "FID, covariance with divisor n",
         _MOMENTS,
-        "torch.outer(sums, mean)) / (count - 1)",
+        "torch.outer(sums, mean)) / max(count - 1, 1)",
         "torch.outer(sums, mean)) / count",
         FEATURES,
     ),
