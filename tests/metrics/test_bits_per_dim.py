@@ -83,9 +83,11 @@ def test_the_number_is_the_bound_written_out(gaussian):
     assert record["reference"]["split"] == "test" and record["reference"]["n"] == count
 
 
-def test_values_beyond_those_to_which_estimates_are_clipped_are_refused():
+@pytest.mark.parametrize("bounds", [None, (-3.0, 1.0), (-1.0, 2.0)])
+def test_values_beyond_those_to_which_estimates_are_clipped_are_refused(bounds):
     """The bound of Gaussians of variance 1 was 54 bits per dimension, 8.2 without clipping."""
     data = ImageDataModule(GaussianMixture([0.0], [1.0], image_size=4, num_images=64, num_test_images=40), batch_size=8)
+    data.source.value_range = bounds
     with pytest.raises(ValueError, match=r"names=\[bits_per_dim\] must be measured on values in \[-1, 1\], to which"):
         Evaluation(4, metrics=[BitsPerDim()]).check(data)
 

@@ -114,10 +114,12 @@ def test_a_legend_has_the_names_of_all_panels():
             figure, axes = plotting.panels(2)
             for axis, names in zip(axes, (first, long), strict=True):
                 for name in names:
-                    axis.plot([0, 1], label=name)
+                    axis.plot([0, 1], label=name, color=f"C{len(axis.lines) + 3 * (axis is axes[1])}")
             plotting.name_lines(figure, axes, [[(1.0, name, "red") for name in names] for names in (first, long)])
         (legend,) = figure.legends
         assert [text.get_text() for text in legend.get_texts()] == long
+        first_panel = [*axes[0].lines, *axes[1].lines[len(first) :]]
+        assert [line.get_color() for line in legend.get_lines()] == [line.get_color() for line in first_panel]
 
 
 def test_a_quotation_mark_in_a_label_leaves_the_picture_whole():

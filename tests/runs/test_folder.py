@@ -57,13 +57,15 @@ def test_a_command_that_trains_nothing_removes_nothing_that_was_there(words: lis
     (old / ".hydra").mkdir(parents=True)
     (old / "train.log").write_text("mine")
     (old / ".hydra" / "config.yaml").write_text("mine")
+    (in_folder / "log").mkdir()
+    (in_folder / "log" / "train.log").write_text("mine")
     (in_folder / "here").mkdir()
     os.chdir(in_folder / "here")
     small = ["network=unet_tiny", "max_steps=2", "metrics=none", *words]
-    for place in (str(old), "run", "."):
+    for place in (str(old), str(in_folder / "log"), "run", "."):
         main(["train", *small, f"hydra.run.dir={place}"])
     assert sorted(path.name for path in old.rglob("*")) == [".hydra", "config.yaml", "train.log"]
-    assert (old / "train.log").read_text() == "mine"
+    assert (old / "train.log").read_text() == (in_folder / "log" / "train.log").read_text() == "mine"
     assert [path.name for path in Path.cwd().iterdir()] == []
     main(["train", *small])  # the folder of runs is its own
     assert [path.name for path in Path.cwd().iterdir()] == []

@@ -114,6 +114,18 @@ def test_a_number_below_0_elsewhere_brings_no_diverged_seed_back() -> None:
     assert found.cell(one.row("ours"), one.columns[0], "200k").compared.n == 3
 
 
+def test_a_baseline_below_0_makes_no_seed_diverged() -> None:
+    """A kernel distance of 0.01 is more than three times -0.01, and more than twice 0.001."""
+    numbers = {
+        ("base", "linear", "100k"): [0.002, 0.002, 0.002],
+        ("base", "linear", "200k"): [-0.01, -0.01, -0.01],
+        ("ours", "linear", "100k"): [0.001, 0.001, 0.001],
+        ("ours", "linear", "200k"): [0.01, 0.0011, 0.0012],
+    }
+    one = table(columns={"linear": {"at": [100_000, 200_000]}}, rows={"base": {}, "ours": {}})
+    assert summarise(values(one, numbers), "lower", "ratio").diverged == {}
+
+
 def test_a_baseline_that_diverges_loses_the_pair() -> None:
     lost = {**DECIDED, ("base", "linear", "200k"): [*BASE[:4], 50.0]}
     results = made(lost, scale="ratio")

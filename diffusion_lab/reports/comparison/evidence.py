@@ -12,8 +12,6 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.comparison.metrics import directed, rising
 from diffusion_lab.runs.names import metric_key
@@ -97,4 +95,5 @@ def is_not_finite(one: Course, *_: Any) -> bool:
 
 def diverged_where_positive(one: Course, base: Course, others: Sequence[Course]) -> bool:
     """By `verdicts.diverged`, which compares ratios, where all values are positive."""
-    return diverged(one, base, others) if np.min(list(one.values())) > 0 else is_not_finite(one)
+    lowest = min((value for course in (one, base, *others) for value in course.values()), default=1.0)
+    return diverged(one, base, others) if lowest > 0 else is_not_finite(one)
