@@ -142,8 +142,8 @@ def judge_alone(rows: Sequence[Sequence[float]], scale: Scale, margin: float = M
             found.append(None)
             continue
         mean, std, low, high, n = mean_interval([onto(value) for value in row], 1 - ALPHA / share)
-        word: Word = "no claim" if n < CLAIM_SEEDS else "not decided" if std else "identical"
-        if n >= CLAIM_SEEDS and std and low is not None and high is not None:
+        word: Word = "no claim" if n < CLAIM_SEEDS else "not decided" if std or mean else "identical"
+        if n >= CLAIM_SEEDS and std is not None and (std or mean) and low is not None and high is not None:
             equal = abs(mean) + student_quantile(1 - 2 * ALPHA / share, n - 1) * std / math.sqrt(n)
             if low > 0 or high < 0:
                 word = "better" if mean < 0 else "worse"
@@ -186,9 +186,10 @@ def diverged(
     """
     last = max(curve)
     value, best = curve[last], min(curve.values())
-    beside = [other[last] for other in others if last in other]
+    beside = [other[last] for other in others if math.isfinite(other.get(last, math.nan))]
     alone = bool(beside) and value > 3 * median(beside)
-    return not math.isfinite(value) or (value > 3 * baseline.get(last, math.inf) and (value > 2 * best or alone))
+    theirs = baseline.get(last, math.nan)  # without a value of its own the baseline says nothing
+    return not math.isfinite(value) or (math.isfinite(theirs) and value > 3 * theirs and (value > 2 * best or alone))
 
 
 def lost_seeds(
@@ -212,7 +213,8 @@ def lost_seeds(
             return rows[base].get(seed, {})
         runs = [rows[k][seed] for k in compared if seed in rows[k]] if i == base else []
         common = set.intersection(*map(set, runs)) if runs else ()
-        return {at: median(run[at] for run in runs) for at in common}
+        there = {at: [run[at] for run in runs if math.isfinite(run[at])] for at in common}
+        return {at: median(values) for at, values in there.items() if values}
 
     def others(row: Mapping[int, Course], seed: int) -> list[Course]:
         return [run for of, run in row.items() if of != seed]

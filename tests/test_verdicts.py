@@ -202,6 +202,24 @@ def test_seeds_are_lost_beside_the_baseline_and_those_of_the_baseline_beside_the
     assert lost_seeds([{0: lost}, {0: good}, {0: {100: 1.5}}], 0, [1, 2]) == [[], [], []]
 
 
+def test_a_value_that_is_not_finite_hides_no_other_lost_run() -> None:
+    """It was in the medians: with it the others' verdicts of a whole table were gone."""
+    good, lost, gone = {1000: 20.0}, {1000: 500.0}, {1000: math.nan}
+    for beside in ([{1000: 21.0}, {1000: 22.0}], [{1000: 21.0}, gone], [gone, {1000: 21.0}]):
+        assert diverged(lost, good, beside)
+    row = {0: good, 1: good, 2: lost, 3: gone}
+    base = {seed: {1000: 21.0} for seed in range(4)}
+    assert lost_seeds([base, row], 0, [1]) == [[], [2, 3]]
+    base[1], other = lost, {0: good, 1: gone, 2: good, 3: good}
+    assert lost_seeds([base, {seed: good for seed in range(4)}, other], 0, [1, 2]) == [[1], [], [1]]
+    assert not diverged(lost, gone)  # beside a baseline without a value nothing is told apart
+
+
+def test_equal_values_by_themselves_are_identical_to_1_only_where_they_are_1() -> None:
+    words = [judge_alone([[value] * 3], "ratio")[0].word for value in (1.0, 0.5, 2.0)]
+    assert words == ["identical", "better", "worse"]
+
+
 def test_a_run_that_is_lost_before_its_first_snapshot_has_diverged_unless_its_whole_row_is_as_bad() -> None:
     base, lost, good = {100: 2.0, 200: 1.0}, {100: 9.0, 200: 9.0}, {100: 2.0, 200: 1.2}
     assert not diverged(lost, base)  # one seed may be the method

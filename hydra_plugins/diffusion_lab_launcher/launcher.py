@@ -99,6 +99,11 @@ class DiffusionLabLauncher(Launcher):
         if hasattr(task_function, "searching"):
             task_function.searching = self.searching
 
+    @property
+    def _root(self) -> Path:
+        """The folder of runs."""
+        return Path((self.config.get("paths") or {}).get("root") or "runs")
+
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Run the jobs; returns one JobReturn per job, in order, whose value raises if the job is not done."""
         setup_globals()
@@ -118,7 +123,7 @@ class DiffusionLabLauncher(Launcher):
                     self.loader.forget()
                     self._check(jobs)
             except BaseException:
-                forget_sweep(folder, Path(str(self.config.paths.root)))
+                forget_sweep(folder, self._root)
                 raise
             for line in dict.fromkeys(filter(None, (overruled_words(job.config.hydra) for job in jobs))):
                 print(line, flush=True)
@@ -188,7 +193,7 @@ class DiffusionLabLauncher(Launcher):
         try:
             jobs[0].with_hydra_config(lambda: answer([job.task_cfg for job in jobs], [job.folder for job in jobs]))
         finally:
-            forget_sweep(folder, Path(str(self.config.paths.root)))
+            forget_sweep(folder, self._root)
         if self.searching:  # there is no value to go on with
             raise SystemExit(0)
         return [JobReturn(overrides=job.overrides, cfg=job.task_cfg, status=JobStatus.COMPLETED) for job in jobs]

@@ -102,7 +102,7 @@ TRAIN = [
     # data
     (["dataset=cifar10", "dataset.source.root=data", "metrics=none"], "dataset.source.root=data must hold", "damaged"),
     (
-        ["dataset=image_folder", "dataset.source.root=photos", "metrics=none"],
+        ["dataset=image_folder", "dataset.source.root=photos", "dataset.source.class_folders=true", "metrics=none"],
         "dataset.source.root=photos must",
         "c has",
     ),

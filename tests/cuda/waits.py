@@ -115,7 +115,7 @@ ALLOWED = [
     ),
     _allowed("metrics/sampling.py:generate_batches", TO_DEVICE, SAMPLING, "first noise and conditions of a batch"),
     _allowed("metrics/sampling.py:generate_batches", TO_HOST, SAMPLING, "finished images of a batch"),
-    _allowed("metrics/sampling.py:_finite", TO_HOST, SAMPLING, "whether they are finite"),
+    _allowed("metrics/sampling.py:check_finite", TO_HOST, SAMPLING, "whether they are finite"),
     _allowed(
         "diffusion/schedule.py:NoiseSchedule.respace",
         TO_HOST,

@@ -180,7 +180,7 @@ def test_a_loss_does_not_decide_between_samplers_and_the_report_says_what_could(
 def test_what_moves_a_loss_is_all_that_makes_the_objective() -> None:
     """The parts of a denoiser beside its network, and what is drawn and weighted."""
     parts = set(inspect.signature(Denoiser).parameters) - {"network", "timesteps", "null_label"}
-    assert set(MOVE_A_LOSS) == parts | {"sampler", "weighting", "coupling", "auxiliary"}
+    assert set(MOVE_A_LOSS) == parts | {"sampler", "weighting", "coupling", "auxiliary", "model"}
 
 
 def test_a_loss_decides_between_rows_that_differ_in_nothing_that_moves_it(tmp_path: Path) -> None:
@@ -192,3 +192,31 @@ def test_a_loss_decides_between_rows_that_differ_in_nothing_that_moves_it(tmp_pa
             )
     made = compare(group_runs(read_runs(tmp_path).runs), "val/loss")
     assert "is better: it has 0.50" in made.answer
+
+
+def test_rows_that_differ_in_what_is_trained_have_no_verdict_of_a_loss(tmp_path: Path) -> None:
+    for seed in range(3):
+        for name, level in (("DiffusionModel", 1.0), ("ForcingModel", 0.5)):
+            model = {"_target_": f"diffusion_lab.training.{name}"}
+            write_curves(tmp_path / f"{name}{seed}", "uniform", seed, level * (10 + seed / 9) + STEPS * 0, model=model)
+    made = compare(group_runs(read_runs(tmp_path).runs), "val/loss")
+    assert "is better" not in made.answer and not any(cell.bold for line in made.lines for cell in line)
+
+
+def test_methods_without_a_common_seed_are_not_called_absent(tmp_path: Path) -> None:
+    for method, seeds in (("uniform", (0, 1, 2)), ("logit_normal", (3, 4, 5))):
+        for seed in seeds:
+            write_curves(tmp_path / f"{method}{seed}", method, seed, power_law(STEPS))
+    said = answer(tabulate(group_runs(read_runs(tmp_path).runs), FD))
+    assert said == "No method can be compared with uniform (no common seed); train one with the same seeds."
+
+
+def test_the_loss_beside_a_row_is_of_the_runs_that_count(tmp_path: Path) -> None:
+    for seed in range(4):
+        for method, level in (("uniform", 1.0), ("logit_normal", 0.7)):
+            lost = method == "logit_normal" and seed == 3
+            write_curves(tmp_path / f"{method}{seed}", method, seed, (100 if lost else level) * power_law(STEPS))
+    table = tabulate(sorted(group_runs(read_runs(tmp_path).runs), key=lambda group: group.label != "uniform"), FD)
+    base, own = table.rows
+    assert own.diverged == 1 and own.val_loss is not None and base.val_loss is not None
+    assert own.val_loss.mean == pytest.approx(0.7 * base.val_loss.mean) and own.val_loss.n == 3

@@ -8,8 +8,11 @@ import pytest
 from diffusion_lab.cli.outcome import outcome
 from diffusion_lab.reports import compare, group_runs, read_runs
 from diffusion_lab.reports.comparison.copying import copying_notes
+from diffusion_lab.reports.comparison.rows import tabulate
+from diffusion_lab.reports.pair.page import make_pair_report
+from diffusion_lab.reports.pair.pair import pair
 from tests.reports.synthetic import write_run
-from tests.reports.test_tables import FD, rows_of
+from tests.reports.test_tables import FD
 
 BASE = {"fd": [3.0, 3.2, 2.9, 3.1], "held_out": [3.9, 4.1, 3.8, 4.0], "share": [0.52, 0.53, 0.51, 0.52]}
 BETTER = {"fd": [2.0, 2.3, 1.9, 2.1], "held_out": [2.8, 3.1, 2.7, 2.9], "share": [0.53, 0.52, 0.51, 0.53]}
@@ -38,7 +41,7 @@ def write(folder, method, measured, width=0.04):
 def notes(folder, other, base=BASE, metric=FD, **options):
     write(folder, "uniform", base)
     write(folder, "logit_normal", other, **options)
-    return copying_notes(rows_of(folder, metric), metric)
+    return copying_notes(tabulate(group_runs(read_runs(folder).runs), metric))
 
 
 def test_a_larger_share_of_copies_is_said_with_its_interval(tmp_path):
@@ -48,6 +51,21 @@ def test_a_larger_share_of_copies_is_said_with_its_interval(tmp_path):
     ]
     groups = group_runs(read_runs(tmp_path).runs)
     assert compare(groups, FD).notes[0].startswith("The difference of logit_normal to uniform may come from copied")
+
+
+@pytest.mark.parametrize("who", ["uniform", "logit_normal"])
+def test_a_diverged_seed_hides_no_copies(tmp_path, who):
+    """The note used the runs that the verdict leaves out, and was gone; a page of two methods had none at all."""
+    held_out = {"held_out": [4.0, 4.0, 3.7, 4.2]}
+    base, other = {key: list(values) for key, values in BASE.items()}, BETTER | held_out
+    lost = {key: list(values) for key, values in other.items()}
+    (base if who == "uniform" else lost)["fd"][2] = 500.0
+    (base if who == "uniform" else lost)["held_out"][2] = 520.0
+    (said,) = notes(tmp_path, lost, base)
+    assert "may come from copied images: the distance to held-out images" in said
+    groups = group_runs(read_runs(tmp_path).runs)
+    page = make_pair_report(pair(groups[0], groups[1], FD))
+    assert said in page.metrics.notes
 
 
 def test_a_difference_that_held_out_images_do_not_show_is_said(tmp_path):

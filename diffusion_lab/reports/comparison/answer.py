@@ -36,6 +36,9 @@ def answer(table: Table) -> str:
             "another one."
         )
     if not compared:
+        why = {row.unpaired.removeprefix("n/a (").removesuffix(")") for row in finished if row is not first}
+        if why:
+            return f"No method can be compared with {base} ({', '.join(sorted(why))}); train one with the same seeds."
         return f"Only {base} has a value; train a second method with the same seeds to compare them."
     if table.question.race:
         return race_sentence(table)

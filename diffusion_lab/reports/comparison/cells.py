@@ -90,7 +90,7 @@ def as_text(table: Table, by: str | None = None) -> Comparison:
     widest = [max(len(cell.text) for cell in line) for line in zip(*lines, strict=True)]
     wide = sum(max(len(one.heading), width) + 2 for one, width in zip(found, widest, strict=True)) > WIDTH
     titles = [one.brief if wide and one.brief else one.heading for one in found]
-    notes = [*copying_notes(rows, metric), *cautions(table), *unnamed_difference_sentences(groups, first)]
+    notes = [*copying_notes(table), *cautions(table), *unnamed_difference_sentences(groups, first)]
     notes += of_other_hours(rows, first.label)
     return Comparison(titles, lines, legend(table), notes, answer=answer(table), next_hour=next_hour_words(table))
 

@@ -15,31 +15,31 @@ copies.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from statistics import fmean
 
 from diffusion_lab.intervals import Interval, mean_interval, paired_difference
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.comparison.metrics import pairs, values
-from diffusion_lab.reports.comparison.rows import Row
+from diffusion_lab.reports.comparison.rows import Table
 
 DISTANCE = re.compile(r"(?:fid|fd)(\d+k?)")  # and the number of samples
 
 
-def copying_notes(rows: Sequence[Row], metric: str) -> list[str]:
+def copying_notes(table: Table) -> list[str]:
     """A sentence for each row whose better distance may come from copies; empty if the metric is no Fréchet distance to
     training images, or if neither copies nor the distance to held-out images were measured."""
-    base = next((row.group for row in rows if row.is_baseline), None)
-    found = DISTANCE.match(metric)
-    if base is None or found is None:
+    rows, found = table.rows, DISTANCE.match(table.metric)
+    place = next((i for i, row in enumerate(rows) if row.is_baseline), None)
+    if place is None or found is None:
         return []
-    notes = []
-    for row in rows:
+    groups = table.without_diverged([row.group for row in rows])  # as the verdicts are
+    base, notes = groups[place], []
+    for row, group in zip(rows, groups, strict=True):
         if row.verdict is None or row.verdict.word != "better":
             continue
-        reasons = [_more_copies(row.group, base, found[1]), _not_held_out(row.group, base, metric)]
+        reasons = [_more_copies(group, base, found[1]), _not_held_out(group, base, table.metric)]
         if said := " and ".join(filter(None, reasons)):
-            notes.append(f"The difference of {row.group.label} to {base.label} may come from copied images: {said}.")
+            notes.append(f"The difference of {group.label} to {base.label} may come from copied images: {said}.")
     return notes
 
 
@@ -74,10 +74,10 @@ def _not_held_out(group: Group, base: Group, metric: str) -> str:
     return f"the distance to held-out images, test_{metric}, does not show it ({held_out.mean:+.2g} [{ends}])"
 
 
-def _gains(group: Group, base: Group, name: str) -> dict[int | None, float]:
-    """Seed -> difference of the two groups' values."""
+def _gains(group: Group, base: Group, name: str) -> dict[int, float]:
+    """Seed -> difference of the two groups' values; runs without a recorded seed are left out."""
     own, other = values(group, name), values(base, name)
-    return {seed: own[seed] - other[seed] for seed in own.keys() & other.keys()}
+    return {seed: own[seed] - other[seed] for seed in own.keys() & other.keys() if seed is not None}
 
 
 def _paired(group: Group, base: Group, name: str) -> Interval | None:

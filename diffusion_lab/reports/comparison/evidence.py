@@ -95,5 +95,6 @@ def is_not_finite(one: Course, *_: Any) -> bool:
 
 def diverged_where_positive(one: Course, base: Course, others: Sequence[Course]) -> bool:
     """By `verdicts.diverged`, which compares ratios, where all values are positive."""
-    lowest = min((value for course in (one, base, *others) for value in course.values()), default=1.0)
+    values = [value for course in (one, base, *others) for value in course.values() if math.isfinite(value)]
+    lowest = min(values, default=1.0)
     return diverged(one, base, others) if lowest > 0 else is_not_finite(one)

@@ -42,7 +42,7 @@ BASELINE = "baseline"
 Silent = Literal["", "loss", "direction", "race"]
 UNJUDGED: tuple[Silent, ...] = ("loss", "race")  # of these an effect has neither a verdict nor an interval
 MOVE_A_LOSS = ("sampler", "weighting", "prediction", "schedule", "preconditioning", "variance", "time")
-MOVE_A_LOSS += ("coupling", "auxiliary")
+MOVE_A_LOSS += ("coupling", "auxiliary", "model")
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ def _row(
         metric=None if note else _mean(list(own.values()), silent),
         effect=effect,
         cost=cost_of(group, base),
-        val_loss=interval([run.last(VAL_LOSS) for run in done]),
+        val_loss=interval([run.last(VAL_LOSS) for run in done if run.seed not in diverged]),
         images_per_second=interval([run.images_per_second for run in done]),
         seconds=interval([run.seconds for run in done]),
         note=note,
@@ -247,8 +247,10 @@ def _silent(group: Group, base: Group, metric: str) -> Silent:
 
 
 def moves_a_loss(group: Group, base: Group) -> bool:
-    """Whether two groups differ in what says how small a loss can become."""
-    return any(group.config.get(key) != base.config.get(key) for key in MOVE_A_LOSS)
+    """Whether two groups differ in what says how small a loss can become; 0.1.0 recorded no model."""
+    ours, theirs = group.config, base.config
+    keys = [key for key in MOVE_A_LOSS if key != "model" or (key in ours and key in theirs)]
+    return any(ours.get(key) != theirs.get(key) for key in keys)
 
 
 def is_loss(metric: str) -> bool:

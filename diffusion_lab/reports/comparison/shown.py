@@ -69,6 +69,8 @@ def shown_words(table: Table, groups: Sequence[Group], choice: Choice | None = N
         return ""
     choice = choice or Choice()
     which = f"the best {len(groups) - 1 - WORST} by {table.metric} and the worst {WORST}"
+    if sum(row.metric is not None for row in table.rows if row.group is not table.base) < len(groups) - 1:
+        which = f"those that have {table.metric} and some of the others"
     if choice.only:
         which = "those that were named"
     elif choice.top is not None:

@@ -62,7 +62,8 @@ def make_pair_report(pair: Pair) -> PairReport:
 def speed_words(pair: Pair) -> list[str]:
     """The speed-up in images and in training time, or why there is none."""
     names = pair.base.label, pair.own.label, pair.metric
-    both: list[RunsSpeedUp] = [of_runs(pair.base, pair.own, pair.metric) for of_runs in (in_images, in_seconds)]
+    base, own = judged(pair)
+    both: list[RunsSpeedUp] = [of_runs(base, own, pair.metric) for of_runs in (in_images, in_seconds)]
     whys = {one.why if one.found is None else none_of(one.found, *names) for one in both}
     if len(whys) == 1 and (why := whys.pop()):  # of both
         return [f"No speed-up can be given: {why}."]
@@ -84,11 +85,16 @@ def pair_page(report: PairReport, command: str) -> str:
     return rendered("pair.html.j2", _content(report, command))
 
 
+def judged(pair: Pair) -> list[Group]:
+    """The two groups without the runs that diverged, as the verdict is about them."""
+    return tabulate(pair.groups, pair.metric, pair.question).without_diverged(pair.groups)
+
+
 def drawn(pair: Pair) -> list[figures.Figure]:
     """The figures for which the runs have data."""
-    groups = tabulate(pair.groups, pair.metric, pair.question).without_diverged(pair.groups)
+    groups = judged(pair)
     made = [
-        speed_up(pair.base, pair.own, pair.metric),
+        speed_up(*groups, pair.metric),
         figures.quality_over_training(groups, pair.metric),
         figures.against_time(groups, pair.metric),
         figures.loss_by_timestep(groups),

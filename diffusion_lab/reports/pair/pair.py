@@ -14,6 +14,7 @@ from typing import NamedTuple
 from diffusion_lab.intervals import ESTIMANDS, Estimand
 from diffusion_lab.reports.comparison.answer import answer
 from diffusion_lab.reports.comparison.cells import Column, Comparison, decimals, verdict_text, with_interval
+from diffusion_lab.reports.comparison.copying import copying_notes
 from diffusion_lab.reports.comparison.differences import (
     ConfigReader,
     Difference,
@@ -275,7 +276,7 @@ def table_of(pair: Pair, lines: list[PairRow]) -> Comparison:
     columns[-1] = columns[-1]._replace(heading=ESTIMANDS["training" if estimand == "end" else "end"])
     columns = [column for column in columns if any(map(column.cell, lines))]
     cells = [[column.of(line) for column in columns] for line in lines]
-    notes = [note for line in lines if line.decides for note in cautions(line.table)]
+    notes = [note for line in lines if line.decides for note in (*copying_notes(line.table), *cautions(line.table))]
     said = next((answer(line.table) for line in lines if line.decides and not line.refused), "")
     return Comparison([column.heading for column in columns], cells, _legend(lines), notes, answer=said)
 
