@@ -6,6 +6,7 @@ Where the images are is not compared here: `same_data` compares what they are wi
 from __future__ import annotations
 
 import glob
+import itertools
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -106,8 +107,9 @@ def differences(
     with_places: whether the places of the images count, those of their caches included.
     """
     old, new = (leaves(filled(without(c))) for c in (saved, cfg))
-    free = MAY_CHANGE if with_places else (*MAY_CHANGE, *places_of(plain(cfg)))
-    differ = [key for key in sorted(old | new) if old.get(key) != new.get(key) and not key.startswith(free)]
+    free = {*MAY_CHANGE} if with_places else {*MAY_CHANGE, *places_of(plain(cfg))}
+    changed = [key for key in sorted(old | new) if old.get(key) != new.get(key)]
+    differ = [key for key in changed if free.isdisjoint(itertools.accumulate(key.split("."), "{}.{}".format))]
     return {key: (old.get(key), new.get(key)) for key in differ}
 
 

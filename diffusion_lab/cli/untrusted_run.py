@@ -67,7 +67,7 @@ def recorded_init_identity(saved: dict[str, Any]) -> dict[str, Any] | None:
     start = saved.get("init_from")
     if start is None:
         return None
-    keys = SOURCE if "checksum" in start else SOURCE[:-1]  # older runs have none
+    keys = SOURCE if isinstance(start, dict) and "checksum" in start else SOURCE[:-1]  # older runs have none
     values = [start.get(key) for key in keys] if isinstance(start, dict) else []
     allowed = [value is None or isinstance(value, int) or re.fullmatch(PLAIN, str(value)) for value in values]
     if not allowed or not all(allowed):

@@ -18,11 +18,13 @@ LARGEST_STEP = 2**40
 
 
 def append_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Append one JSON object per line in a single write: a kill leaves at most one incomplete line, at the end."""
+    """Append one JSON object per line in a single write: a kill leaves at most one incomplete line, at the end, which
+    is ended before others follow."""
     path = with_folders(path)
     # Opened for each call, because `cut_lines` may have replaced the file in between.
-    with open(path, "ab", opener=regular) as file:
-        file.write("".join(f"{json_text(row)}\n" for row in rows).encode())
+    with open(path, "a+b", opener=regular) as file:
+        torn = file.seek(0, os.SEEK_END) > 0 and (file.seek(-1, os.SEEK_END), file.read(1))[1] != b"\n"
+        file.write(("\n" * torn + "".join(f"{json_text(row)}\n" for row in rows)).encode())
 
 
 def read_lines(path: Path, top: Path | None = None) -> list[dict[str, Any]]:

@@ -57,6 +57,10 @@ def read_record(folder: Path, key: str) -> dict[str, Any]:
         more = f" and {len(known) - NAMED} more" if len(known) > NAMED else ""
         hint = f"; runs there: {', '.join(known[:NAMED])}{more}" if known else "; `diffusion-lab report DIR` lists runs"
         raise FileNotFoundError(f"{key}={folder} must be the folder of a run, with a {RECORD} in it{hint}") from error
+    except PermissionError as error:
+        raise ValueError(
+            f"{key}={folder} must hold a {RECORD} that can be read ({error}); change its permissions"
+        ) from error
     except (OSError, ValueError) as error:
         cure = "restore a copy, or remove it and train again"
         raise ValueError(f"{key}={folder} must hold an undamaged {RECORD} ({error}); {cure}") from error

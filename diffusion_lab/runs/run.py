@@ -133,20 +133,20 @@ class Run:
         return list(dict.fromkeys(names + [line["name"] for line in self.evaluations]))
 
     def last(self, name: str) -> float | None:
-        """Newest value of a metric (fd1k_digits) or of a logged key (val/loss); None if there is none."""
+        """Value of a metric (fd1k_digits) or of a logged key (val/loss) at its last step; None if there is none."""
         key = metric_key(name)
         values = self.curve(key).values
         if values.ndim == 1 and len(values):
             return finite(float(values[-1]))
         at_end = finite((self.result.get("metrics") or {}).get(key))
-        lines = [line for line in self.evaluations if line["name"] == name]
+        lines = self._lines_of(name)
         return finite(lines[-1].get("value")) if at_end is None and lines else at_end
 
     def step_of_last(self, name: str) -> int | None:
         """The step of `last(name)`; None if it is not recorded."""
         steps = self.curve(metric_key(name)).steps
-        lines = [line.get("step") for line in self.evaluations if line["name"] == name]
-        found = int(steps[-1]) if len(steps) else lines[-1] if lines else None
+        lines = self._lines_of(name)
+        found = int(steps[-1]) if len(steps) else lines[-1].get("step") if lines else None
         return found if isinstance(found, int) else None
 
     def is_not_finite(self, name: str) -> bool:
@@ -167,8 +167,14 @@ class Run:
     def _line_of_last(self, name: str) -> dict[str, Any]:
         """Of the lines with the name of a metric, the last one with its newest value; {} without one."""
         value = self.last(name)
-        lines = [line for line in self.evaluations if line["name"] == name and line.get("value") == value]
+        lines = [line for line in self._lines_of(name) if line.get("value") == value]
         return lines[-1] if lines else {}
+
+    def _lines_of(self, name: str) -> list[dict[str, Any]]:
+        """The lines of a metric by step, those of one step as they were written: `evaluate` may have measured an
+        earlier checkpoint after a later one."""
+        lines = [line for line in self.evaluations if line["name"] == name]
+        return sorted(lines, key=lambda line: line["step"] if isinstance(line.get("step"), int) else -1)
 
     def better(self, name: str) -> str | None:
         """Which direction of a metric is better, "lower", "higher" or "neither"; None if it is not recorded."""

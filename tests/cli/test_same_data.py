@@ -8,7 +8,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab.cli.app import App
 from diffusion_lab.cli.commands.train import _other_data
@@ -20,7 +20,8 @@ from diffusion_lab.cli.outcome import nothing_to_do
 from diffusion_lab.cli.recorded_words import with_recorded_words
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.same_data import check_same_data
-from diffusion_lab.cli.same_run import check_origin, check_same_run
+from diffusion_lab.cli.same_run import check_origin, check_same_run, differences
+from diffusion_lab.cli.untrusted_run import recorded_init_identity
 from diffusion_lab.failure import MissingData, OtherData
 from diffusion_lab.runs.signature import signed
 from tests.data.test_recorded import folder
@@ -199,3 +200,18 @@ def _files(folder: Path) -> dict[str, bytes]:
         path for path in folder.rglob("*") if path.is_file() and ".hydra" not in path.parts and path.suffix != ".log"
     )
     return {str(path): path.read_bytes() for path in files}
+
+
+def test_a_key_that_begins_as_one_that_may_change_may_not() -> None:
+    saved = {"callbacks": {"checkpoint": {"every": 1}, "checkpoint_watcher": {"strength": 1}}, "max_steps": 1}
+    now = OmegaConf.create(
+        {"callbacks": {"checkpoint": {"every": 2}, "checkpoint_watcher": {"strength": 9}}, "max_steps": 5}
+    )
+    assert differences(saved, now) == {"callbacks.checkpoint_watcher.strength": (1, 9)}
+
+
+@pytest.mark.parametrize("start", [5, True, 1.5, "path", []])
+def test_a_start_that_no_run_records_is_one_sentence(start: object) -> None:
+    """A number there ended in a traceback of `show` and of `train resume=`."""
+    with pytest.raises(ConfigError, match="^init_from=.* must be what a run records there; it is damaged"):
+        recorded_init_identity({"init_from": start})

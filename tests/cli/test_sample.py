@@ -9,7 +9,14 @@ from diffusion_lab.runs.data_record import parse_labels
 
 
 @pytest.mark.parametrize(
-    ("text", "ids"), [("0-3,10", [0, 1, 2, 3, 10]), ("[0, 5]", [0, 5]), ("7", [7]), (" 2 , 4-5", [2, 4, 5])]
+    ("text", "ids"),
+    [
+        ("0-3,10", [0, 1, 2, 3, 10]),
+        ("[0, 5]", [0, 5]),
+        ("7", [7]),
+        (" 2 , 4-5", [2, 4, 5]),
+        (str(["0-1", 3]), [0, 1, 3]),
+    ],
 )
 def test_ids(text, ids):
     assert parse_ids(text) == ids

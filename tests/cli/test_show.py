@@ -8,9 +8,11 @@ import sys
 import numpy as np
 import pytest
 
+from diffusion_lab.cli.commands import show
 from diffusion_lab.cli.main import main
 from diffusion_lab.reports.timestep_numbers import TimestepNumbers, plot_lines
 from tests.harness import command_child
+from tests.reports.synthetic import write_run
 
 IMPORTS = """
 import sys
@@ -133,6 +135,20 @@ def test_an_error_is_one_sentence(words, said, capsys):
 def test_the_figure_is_written(tmp_path):
     assert main(["show", "sampler=uniform,speed", "--figures", str(tmp_path / "new")]) == 0
     assert b"<svg" in (tmp_path / "new" / "show.svg").read_bytes()
+
+
+def test_a_run_behind_figures_is_the_run_and_not_a_folder_for_pictures(tmp_path, monkeypatch):
+    """The default method was shown, and its picture written into the run."""
+    write_run(tmp_path / "run", "uniform", 0, steps=250)
+    seen = []
+    monkeypatch.setattr(show, "_answer", seen.append)
+    for value in (str(tmp_path / "run"), "sampler=speed", str(tmp_path)):
+        assert show.main(["--figures", value]) == 0
+    assert [(one.figures, one.settings) for one in seen] == [
+        ("figures", [f"run={tmp_path / 'run'}"]),
+        ("figures", ["sampler=speed"]),
+        (str(tmp_path), []),
+    ]
 
 
 @pytest.mark.slow

@@ -101,3 +101,13 @@ def test_what_is_evaluated_holds_for_one_step(tmp_path: Path) -> None:
     assert read_evaluated(tmp_path, 9) is None
     (tmp_path / "evaluated.json").write_text('{"step": 8, "done": 1, "lines": {}}')
     assert read_evaluated(tmp_path, 8) is None
+
+
+def test_a_line_that_a_kill_has_cut_off_takes_none_of_the_next_with_it(tmp_path):
+    """`evaluate` wrote its first value onto it, and said that it was written."""
+    path = tmp_path / "lines.jsonl"
+    append_lines(path, rows(1, 2))
+    path.write_bytes(path.read_bytes()[:-5])
+    append_lines(path, rows(3))
+    append_lines(path, rows(4))
+    assert [row["step"] for row in read_lines(path)] == [1, 3, 4] and path.read_bytes().count(b"\n\n") == 0

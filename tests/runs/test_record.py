@@ -100,3 +100,14 @@ def test_a_sweep_remembers_all_jobs_and_each_once(tmp_path: Path) -> None:
         "commands": ["first", "second"],
         "jobs": jobs,
     }
+
+
+def test_a_record_that_may_not_be_read_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cure was to remove it."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", "run.json")
+
+    monkeypatch.setattr("diffusion_lab.runs.record.object_in", refuse)
+    with pytest.raises(ValueError, match=r"^run=.* must hold a run.json that can be read .*; change its permissions$"):
+        read_record(tmp_path, "run")

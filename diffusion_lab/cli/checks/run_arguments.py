@@ -122,7 +122,7 @@ def parse_ids(text: str) -> list[int]:
     """
     ids: list[int] = []
     cure = "numbers and ranges such as 0-63 or [0,5,7]; the id of each sample"
-    for word in text.strip("[]").split(","):
+    for word in text.replace("'", "").strip("[]").split(","):  # of a list with a range, which is text
         match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", word)
         if match is None or (match[2] and int(match[2]) < int(match[1])):
             raise ConfigError(f"seeds={text} must be {cure}")

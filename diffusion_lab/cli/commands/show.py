@@ -16,7 +16,8 @@ from diffusion_lab.cli.config import given_config_dirs
 from diffusion_lab.cli.errors import ConfigError, at
 from diffusion_lab.cli.imports import importing
 from diffusion_lab.cli.sweep_jobs import split_values
-from diffusion_lab.runs.shell_commands import command
+from diffusion_lab.runs.names import is_run
+from diffusion_lab.runs.shell_commands import command, setting
 
 if TYPE_CHECKING:
     from diffusion_lab.reports.timestep_numbers import TimestepNumbers
@@ -27,6 +28,8 @@ FOLDER = "figures"
 def main(argv: list[str]) -> int:
     """Compose each method, build its sampler and weighting, print, write; returns 0, or 2 for a bad configuration."""
     options = parsed(_parser(), argv)
+    if options.figures and is_run(Path(options.figures)):  # `--figures run=DIR`, whose key is taken off
+        options.figures = setting("run", options.figures)
     if options.figures and "=" in options.figures:  # `--figures sampler=speed`: the folder was left out
         options.settings.insert(0, options.figures)
         options.figures = FOLDER

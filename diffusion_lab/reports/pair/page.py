@@ -92,9 +92,9 @@ def judged(pair: Pair) -> list[Group]:
 
 def drawn(pair: Pair) -> list[figures.Figure]:
     """The figures for which the runs have data."""
-    groups = judged(pair)
+    base, own = groups = judged(pair)
     made = [
-        speed_up(*groups, pair.metric),
+        speed_up(base, own, pair.metric),
         figures.quality_over_training(groups, pair.metric),
         figures.against_time(groups, pair.metric),
         figures.loss_by_timestep(groups),
