@@ -39,14 +39,14 @@ def adversarial_losses(groups: Sequence[Group]) -> Figure | None:
         return None
     seeds = seeds_text([group for _, group in present], lambda group: group.comparable(key))
     share = (
-        "hare of the real images that the discriminator takes for real and of the generated ones that it takes for "
+        "the share of the real images that the discriminator takes for real and of the generated ones that it takes for "
         f"generated; the grey line is guessing. Mean since the log before, and over seeds ({seeds})."
     )
     if many(len(present)):
-        return Figure.drawn("Judgement of the discriminator", f"S{share}", _judged_panels, present)
+        return Figure.drawn("Judgement of the discriminator", f"Lines: {share}", _judged_panels, present)
     caption = (
         f"Left: losses. A generator's loss does not measure its images, and losses of different kinds have no common "
-        f"scale. Right: s{share}"
+        f"scale. Right: {share}"
     )
     return Figure.drawn("Losses of the GAN", caption, _adversarial_panels, present)
 
