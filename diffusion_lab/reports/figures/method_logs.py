@@ -39,8 +39,8 @@ def adversarial_losses(groups: Sequence[Group]) -> Figure | None:
         return None
     seeds = seeds_text([group for _, group in present], lambda group: group.comparable(key))
     share = (
-        "the share of the real images that the discriminator takes for real and of the generated ones that it takes for "
-        f"generated; the grey line is guessing. Mean since the log before, and over seeds ({seeds})."
+        "the share of the real images that the discriminator takes for real and of the generated ones that it takes "
+        f"for generated; the grey line is guessing. Mean since the log before, and over seeds ({seeds})."
     )
     if many(len(present)):
         return Figure.drawn("Judgement of the discriminator", f"Lines: {share}", _judged_panels, present)
