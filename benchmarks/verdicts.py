@@ -213,19 +213,19 @@ def coverage(effects: str, rows: int, seeds: int) -> float:
     return float(held.all(1).mean())
 
 
-def studies(without: str = "no row") -> list[np.ndarray]:
+def studies(without: str = "no row", least: int = 5) -> dict[tuple[str, ...], np.ndarray]:
     """Logarithms of the Fréchet distances over training of each table of the archive, (rows, seeds), with the seeds
-    that all of its rows have, at least 5; `without` the rows with this word."""
+    that all of its rows have, at least `least`; `without` the rows with this word. Keys: study, table and metric."""
     found: dict[tuple[str, ...], dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for curve in curves():
         if curve.metric.startswith("fd") and without not in curve.row:
             table = (curve.study, curve.table, curve.metric)
             found[table][curve.row][curve.seed] = float(np.log(curve.values).mean())
-    tables = []
-    for rows in found.values():
+    tables = {}
+    for table, rows in found.items():
         seeds = sorted(set.intersection(*(set(row) for row in rows.values())))
-        if len(seeds) >= 5:
-            tables.append(np.array([[row[seed] for seed in seeds] for row in rows.values()]))
+        if len(seeds) >= least:
+            tables[table] = np.array([[row[seed] for seed in seeds] for row in rows.values()])
     return tables
 
 
@@ -302,7 +302,7 @@ def lines() -> Iterator[str]:
     effects = {"no difference": "none", "differences of the archive": "archive", "half of the rows far away": "half"}
     yield from grid({name: lambda k, n, own=own: coverage(own, k, n) for name, own in effects.items()}, SEEDS)
     yield "\nOf tables of all studies, also without learned_beta, of which some seeds fail:\n"
-    kept = {"all studies": studies(), "without learned_beta": studies("learned_beta")}
+    kept = {"all studies": [*studies().values()], "without learned_beta": [*studies("learned_beta").values()]}
     yield from grid({name: lambda k, n, own=own: coverage_of_studies(own, k, n) for name, own in kept.items()}, (3, 5))
     yield "\n## False equality, at most 0.05\n"
     yield from grid({f"all rows at {MARGIN}": false_equality}, SEEDS)

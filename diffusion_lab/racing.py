@@ -13,7 +13,14 @@ all pairs are bounded and not those with the leader alone.
     set aside    T_ij + log m / sqrt((v_i + v_j) / n) > b_n for some j: row i is not better than row j by more than the
                  margin m, so that more seeds would not make it the choice; nothing is said of it but that
 
-A row that is worse or set aside leaves the race; the race ends with one row, or after N seeds.
+A row that is worse or set aside leaves the race. The race ends with one row, after N seeds, or when the seeds that are
+left would make the choice, the row l with the best mean, better by less than a fiftieth of log m on average. With d_i
+= y_i. - y_l. and s_i^2 = (v_i + v_l) (1/n - 1/N), the variance of what the further seeds change in it, that is at most
+
+    gain = sum_i E max(0, -D_i) = sum_i s_i phi(d_i / s_i) - d_i Phi(-d_i / s_i),    D_i ~ N(d_i, s_i^2)
+
+over the rows in the race: the value of information (Raiffa and Schlaifer 1961, "Applied statistical decision theory",
+chapter 5) with a flat prior of the means and the variances as they are estimated.
 
 **The bounds** c_2, .., c_N spend the error alpha in the course of the race (Lan and DeMets 1983, "Discrete sequential
 boundaries for clinical trials"): of races of equal rows, alpha (n/N)^2 have had a pair beyond its bound after n seeds.
@@ -39,7 +46,9 @@ dropped before the noise of its seeds says so.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
+from statistics import NormalDist
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -52,6 +61,9 @@ _NOMINAL = 0.6  # of alpha
 _RACES, _CHUNK = 20_000, 2_000
 _LATE, _EARLY = 2, 0.5  # exponents of the share of an error that is spent after a share of the seeds
 _BETA = 0.2  # of setting a row aside
+WORTH = 0.02  # of log m, the least gain for which seeds are trained
+
+_NORMAL = NormalDist()
 
 Word = Literal["in", "worse", "set aside"]
 
@@ -117,6 +129,40 @@ def standings(
                     found[i] = Standing(word, n, int((beyond / error)[i].argmax()))
         _keep_the_leader(found, y[:, :n].mean(1), running, n)
     return found
+
+
+def is_over(
+    y: np.ndarray, there: np.ndarray, most: int, found: Sequence[Standing], margin: float | None = MARGIN
+) -> bool:
+    """Whether no further block is trained.
+
+    Args:
+        y, there, most, margin: as of `standings`; without a margin, a race goes on while two rows are in it.
+        found: where the rows stand.
+    """
+    left = [i for i, one in enumerate(found) if one.word == "in"]
+    seeds = there.sum(1)[left]
+    if len(left) < 2 or (seeds == most).all():
+        return True
+    if margin is None or (seeds < FIRST).any() or (seeds != seeds[0]).any():
+        return False
+    return gain(y[:, : seeds[0]], there[:, : seeds[0]], most, left) < WORTH * math.log(margin)
+
+
+def gain(y: np.ndarray, there: np.ndarray, most: int, left: Sequence[int]) -> float:
+    """By how much the choice after N seeds is better than the one after these n, on average and at most.
+
+    Args:
+        y, there: (K, n) as of `standings`.
+        most: N >= n.
+        left: the rows in the race, which have all n seeds.
+    """
+    leader = min(left, key=lambda i: y[i].mean())
+    size, error = _pairs(y, there)
+    others = [i for i in left if i != leader]
+    s = error[others, leader] * math.sqrt(1 - y.shape[1] / most) + 1e-300  # error^2 = (v_i + v_l) / n
+    z = size[others, leader] / s
+    return float(sum(b * (_NORMAL.pdf(a) - a * _NORMAL.cdf(-a)) for a, b in zip(z.tolist(), s.tolist(), strict=True)))
 
 
 def gaps(y: np.ndarray, there: np.ndarray, most: int, leader: int, alpha: float = ALPHA) -> list[Gap]:

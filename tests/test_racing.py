@@ -121,7 +121,7 @@ def test_no_row_is_compared_with_itself() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_what_is_said_after_a_block_does_not_change_with_later_ones(seed: int) -> None:
+def test_what_is_said_after_a_block_does_not_change_with_later_ones(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     y, there = race_of(seed, 0.0, 0.05, 0.3, 0.6, 1.0), np.zeros((5, 6), dtype=bool)
     there[:, :2] = True
     before = [Standing()] * 5
@@ -134,6 +134,7 @@ def test_what_is_said_after_a_block_does_not_change_with_later_ones(seed: int) -
         there[[i for i, one in enumerate(found) if one.word == "in"], n] = True
         garbage = np.where(there, y, 1e6)  # what is missing is not looked at
         assert standings(garbage, there, 6) == standings(y, there, 6)
+    monkeypatch.setattr(racing, "WORTH", 0)  # to its last seed, as here
     assert raced(y, racing.MARGIN).words == [one.word for one in before]
 
 
@@ -161,3 +162,55 @@ def test_halving_ends_with_one_row_and_spends_less() -> None:
 def test_what_is_no_race_is_refused(there: list[list[bool]]) -> None:
     with pytest.raises(ValueError, match="must be of two rows or more, and of each the first seeds"):
         standings(np.zeros(np.shape(there)), np.array(there), 5)
+
+
+def test_the_gain_is_that_of_a_simulation() -> None:
+    """Means of more seeds, drawn with the variances of the first ones; of two rows the bound is the gain itself."""
+    y = race_of(6, 0.0, 0.05, most=3)
+    size, error = racing._pairs(y, whole(y))
+    leader = int(y.mean(1).argmin())
+    behind, spread = size[1 - leader, leader], error[1 - leader, leader] * math.sqrt(3)
+    more = np.random.default_rng(0).standard_normal((200_000, 5)).mean(1) * spread + behind
+    later = (3 * behind + 5 * more) / 8
+    first = np.random.default_rng(1).standard_normal(200_000) * spread / math.sqrt(3)  # the truth, given the first
+    later = later + 5 / 8 * first
+    drawn = np.maximum(0, -later)
+    assert racing.gain(y, whole(y), 8, [0, 1]) == pytest.approx(drawn.mean(), abs=4 * drawn.std() / math.sqrt(200_000))
+    assert (
+        racing.gain(y, whole(y), 3, [0, 1])
+        == 0
+        < racing.gain(y, whole(y), 4, [0, 1])
+        < racing.gain(y, whole(y), 8, [0, 1])
+    )
+
+
+def test_a_race_ends_when_more_seeds_would_hardly_change_the_choice() -> None:
+    noisy, quiet = race_of(9, 0.0, 0.0, 0.0), np.array([[0.0, 0.0001, 0, 0], [0.05, 0.0502, 0, 0]])
+    for y, over in ((noisy[:, :2], False), (quiet[:, :2], True)):
+        found = [Standing()] * len(y)
+        there = np.pad(whole(y), ((0, 0), (0, 2)))
+        y = np.pad(y, ((0, 0), (0, 2)))
+        assert racing.is_over(y, there, 4, found) == over
+        assert not racing.is_over(y, there, 4, found, margin=None)  # it is to say which one is worse
+        there[0, 2] = True  # the block is not whole
+        assert not racing.is_over(y, there, 4, found)
+    assert racing.is_over(noisy[:, :2], whole(noisy[:, :2]), 2, [Standing()] * 3)  # no seeds are left
+    assert racing.is_over(noisy, whole(noisy), 9, [Standing(), *[Standing("worse", 2, 0)] * 2])
+
+
+def test_the_choice_of_a_race_that_ends_early_is_as_good() -> None:
+    """By the mean distance to the best row, which a fiftieth of the margin bounds; not so without its bound."""
+    random = np.random.default_rng(9)
+    truth = 0.1 * random.standard_normal((600, 4))
+    values = truth[..., None] + 0.1 * random.standard_normal((600, 4, 5))
+
+    def regret(share: float) -> float:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(racing, "WORTH", share)
+            return float(
+                np.mean([own[raced(y, racing.MARGIN).chosen] - own.min() for own, y in zip(truth, values, strict=True)])
+            )
+
+    until_the_end = regret(0)
+    assert regret(racing.WORTH) < until_the_end + racing.WORTH * math.log(racing.MARGIN) + 0.001
+    assert regret(0.3) > until_the_end + 0.004

@@ -17,7 +17,7 @@ import numpy as np
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.files import write_whole
 from diffusion_lab.intervals import ESTIMANDS
-from diffusion_lab.racing import Gap, Standing, gaps, standings
+from diffusion_lab.racing import WORTH, Gap, Standing, gaps, is_over, standings
 from diffusion_lab.runs.find import read_run
 from diffusion_lab.runs.record import is_claim, read_question
 from diffusion_lab.simultaneous import ALPHA
@@ -144,6 +144,14 @@ def where_they_stand(field: Field, values: Values) -> list[Standing | None]:
     return found
 
 
+def has_ended(field: Field, values: Values) -> bool:
+    """Whether no further block is trained: one method is left, the seeds are used up or would hardly matter."""
+    found = where_they_stand(field, values)
+    kept = [i for i, one in enumerate(found) if one is not None]
+    judged = [one for one in found if one is not None]
+    return is_over(values.y[kept], values.there[kept], len(field.seeds), judged, field.margin)
+
+
 def page(field: Field, values: Values, question: Mapping[str, Any]) -> list[str]:
     """The lines of race.md."""
     found = where_they_stand(field, values)
@@ -152,19 +160,23 @@ def page(field: Field, values: Values, question: Mapping[str, Any]) -> list[str]
     leader = min(inside, key=lambda i: _mean(values, i, i)) if inside else None
     names = short_names(field.rows)
     level = f"{100 * (1 - field.alpha):g} %"
-    aside = "" if field.margin is None else f"; set aside: not better by more than a ratio of {field.margin:g}"
+    aside, until = "", ""
+    if field.margin is not None:
+        aside = f"; set aside: not better by more than a ratio of {field.margin:g}"
+        least = 100 * math.log(field.margin) * WORTH
+        until = f"The race ends when its last seeds would improve the choice by less than {least:.2g} % on average. "
     lines = [
         f"# A race of {len(field.rows)} methods\n",
         f"{question['metric']} {ESTIMANDS[question.get('estimand', 'end')]}, at most {len(field.seeds)} seeds; worse: "
-        f"with an error of {100 * field.alpha:g} % in the whole race, whenever it ends{aside}. Ratios are of geometric "
-        f"means over common seeds, above 1 is worse; the {level} intervals hold for all methods together, whenever the "
-        "race ends.\n",
+        f"with an error of {100 * field.alpha:g} % in the whole race, whenever it ends{aside}. {until}Ratios are of "
+        f"geometric means over common seeds, above 1 is worse; the {level} intervals hold for all methods together, "
+        "whenever the race ends.\n",
         f"| method | seeds | ratio to the leader | {level} interval | standing |\n| --- | ---: | ---: | ---: | --- |",
     ]
-    apart = _gaps(field, values, leader)
+    apart, ended = _gaps(field, values, leader), has_ended(field, values)
     order = sorted(range(len(field.rows)), key=lambda i: (-counts[i], _mean(values, i, i), i))
     for i in order:
-        standing = _words(found[i], i, leader, values, names)
+        standing = _words(found[i], i, leader, values, names, ended)
         lines.append(f"| `{names[i]}` | {counts[i]} | {' | '.join(_ratio(apart.get(i)))} | {standing} |")
     return lines
 
@@ -186,11 +198,13 @@ def _ratio(gap: Gap | None) -> tuple[str, str]:
     return f"{math.exp(gap.size):.3f}", f"[{', '.join(ends)}]" if 0 < gap.half < math.inf else ""
 
 
-def _words(standing: Standing | None, row: int, leader: int | None, values: Values, names: Sequence[str]) -> str:
+def _words(
+    standing: Standing | None, row: int, leader: int | None, values: Values, names: Sequence[str], ended: bool
+) -> str:
     if standing is None:
         return f"failed with seed {values.failed[row]}"
     if standing.by is None or standing.seeds is None:
-        return "leads" if row == leader else "in the race"
+        return "leads" if row == leader else "undecided" if ended else "in the race"
     than = "worse than" if standing.word == "worse" else "set aside: not better than"
     return f"{than} `{names[standing.by]}` after {standing.seeds} seeds"
 

@@ -96,11 +96,11 @@ class RaceSweeper(Sweeper):
             if (ended[0].cfg or {}).get("dry_run"):
                 print("the first block of the race; a method that stays in it gets a run more in each further one")
                 return ended
-            left, seconds = self._look(field, returned)
+            left, over, seconds = self._look(field, returned)
             behind = any(
                 (row, seed) not in returned for row in left for seed in seeds[:count]
             )  # whom a failed one beat
-            if not behind and (len(left) < 2 or count == len(seeds)):
+            if over and not behind:
                 break
             if (words_left := self._over(seconds, len(returned), len(left))) is not None:
                 print(words_left)
@@ -138,9 +138,11 @@ class RaceSweeper(Sweeper):
             raise ConfigError(f"question.metric={wanted} must be a metric that is compared by ratios; use fid")
         check_folder(field, found[1])
 
-    def _look(self, field: Field, returned: Mapping[tuple[int, int], JobReturn]) -> tuple[list[int], float | None]:
-        """Print and write where the methods stand; those that are in the race, and the mean seconds of a run."""
-        from diffusion_lab.cli.race_page import page, question_of_race, values_of, where_they_stand, write
+    def _look(
+        self, field: Field, returned: Mapping[tuple[int, int], JobReturn]
+    ) -> tuple[list[int], bool, float | None]:
+        """Print and write where the methods stand; those in the race, whether it has ended, mean seconds of a run."""
+        from diffusion_lab.cli.race_page import has_ended, page, question_of_race, values_of, where_they_stand, write
 
         question = question_of_race(field.folder)
         places = {key: Path(str(job.hydra_cfg.hydra.run.dir)) for key, job in returned.items() if job.hydra_cfg}
@@ -152,7 +154,8 @@ class RaceSweeper(Sweeper):
         print("\n" + "\n".join(lines[2:]), flush=True)
         print(f"written to {write(field, lines)}\n", flush=True)
         found = where_they_stand(field, values)
-        return [i for i, one in enumerate(found) if one is not None and one.word == "in"], values.seconds
+        left = [i for i, one in enumerate(found) if one is not None and one.word == "in"]
+        return left, has_ended(field, values), values.seconds
 
     def _over(self, seconds: float | None, runs: int, left: int) -> str | None:
         """Why no further block is begun; None if it may be."""

@@ -68,7 +68,7 @@ def test_two_values_of_one_step_are_refused(monkeypatch: pytest.MonkeyPatch, tmp
 @pytest.mark.parametrize("rows", [2, 4, 7])
 @pytest.mark.parametrize("seeds", [3, 5])
 def test_intervals_of_its_tables_cover_95_percent_within_1(rows: int, seeds: int) -> None:
-    own = verdicts.studies(without="learned_beta")
+    own = [*verdicts.studies(without="learned_beta").values()]
     assert abs(verdicts.coverage_of_studies(own, rows, seeds, 10_000) - 0.95) < 0.01
 
 
@@ -80,4 +80,4 @@ def test_narrower_intervals_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
 
     judged = verdicts.judged
     monkeypatch.setattr(verdicts, "judged", narrower)
-    assert verdicts.coverage_of_studies(verdicts.studies("learned_beta"), 4, 5, 10_000) < 0.93
+    assert verdicts.coverage_of_studies([*verdicts.studies("learned_beta").values()], 4, 5, 10_000) < 0.93

@@ -23,7 +23,7 @@ def test_a_line_of_the_costs_is_computed_again_and_ends_in_that_of_the_race() ->
     drawn = races.of_digits(np.random.default_rng([4, 5]), 4, 5, equal=False)
     line = rungs.cost("digits", drawn.y)
     assert line in PAGE
-    assert f"| 1.1 | 0.000 | 0.003 | 0.027 | {line.split('|')[3].strip()} |" in races.PAGE.read_text(encoding="utf-8")
+    assert f"| 1.1 | 0.000 | 0.003 | 0.014 | {line.split('|')[3].strip()} |" in races.PAGE.read_text(encoding="utf-8")
 
 
 def test_a_difference_that_does_not_change_has_no_drift() -> None:
@@ -44,4 +44,4 @@ def test_the_guide_says_what_the_page_has() -> None:
     )
     assert said and said.groups() == (end[6][2:], end[4], end[3], over[6][2:], over[4])
     saved = [100 * (float(line[2]) - float(line[3])) for line in LINES if line[0] in ("digits", "all studies")]
-    assert f"percentages of the table by at most {min(saved):.0f} to {max(saved):.0f} points" in guide
+    assert f"percentages of the table by at most {max(saved):.0f} points" in guide

@@ -22,6 +22,7 @@ from diffusion_lab.cli.race_page import (
     Field,
     Values,
     check_folder,
+    has_ended,
     page,
     question_of_race,
     short_names,
@@ -304,6 +305,22 @@ def test_a_failed_method_is_out_and_the_others_go_on() -> None:
     stand = where_they_stand(field, found)
     assert stand[1] is None and {stand[0], stand[2]} <= {Standing(), *(s for s in stand if s and s.by in (0, 2))}
     assert "failed with seed 0" in "\n".join(page(field, found, {"metric": "fid"}))
+
+
+def test_a_race_that_has_ended_leaves_no_method_in_it() -> None:
+    field = field_of(("sampler=a",), ("sampler=b",), seeds=4)
+    question = {"metric": "fid"}
+    told = values([[1.0, 1.1, 0, 0], [1.4, 1.1, 0, 0]])
+    assert not has_ended(field, told) and page(field, told, question)[-1].endswith("| in the race |")
+    for ended in (
+        values([[1.0, 1.2, 1.1, 1.0], [1.1, 1.1, 1.1, 1.1]]),  # no seeds are left
+        values([[1.0, 1.1, 1.0, 0], [1.15, 1.15, 1.25, 0]]),  # or they would hardly matter
+    ):
+        lines = page(field, ended, question)
+        assert has_ended(field, ended) and lines[-1].endswith("| undecided |") and lines[3].endswith("| leads |")
+        assert "would improve the choice by less than 0.19 % on average" in lines[1]
+    whole = field._replace(margin=None)
+    assert not has_ended(whole, ended) and "on average" not in page(whole, ended, question)[1]
 
 
 def test_the_sweeper_and_the_statistic_look_first_after_equally_many_seeds() -> None:

@@ -9,12 +9,13 @@ USAGE = """usage: diffusion-lab race [hours=H] [margin=M] [alpha=A] key=value,..
 
 A sweep over methods and seeds. All methods get two seeds, then those that are still in the race one more, and so on. A
 method leaves when it is worse than another one, with an error of alpha in the whole race, or set aside, because it is
-not better than another one by more than the margin. Where the methods stand is printed after each block and written to
-race.md beside the runs; the same command goes on after an interruption.
+not better than another one by more than the margin. The race ends early when more seeds would hardly change the choice.
+Where the methods stand is printed after each block and written to race.md beside the runs; the same command goes on
+after an interruption.
 
   key=value   the sweep, as after `diffusion-lab train -m`
   seed=0..9   the seeds that a method gets if it stays, 0,1,2,3,4,5,6,7,8,9
-  margin=M    1.1; null: only methods that are worse leave
+  margin=M    1.1; null: only methods that are worse leave, and no early end
   alpha=A     0.05, from 0.02 to 0.2; fixed with the first command
   hours=H     of training, over all jobs; after two seeds of each, a block that would take more is not begun
 
