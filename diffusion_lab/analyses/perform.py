@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 import shutil
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,8 @@ from diffusion_lab.files_inside import read_inside
 from diffusion_lab.npz import unpack
 from diffusion_lab.runs.analyses import DATA, FACTS, FIGURE, PICTURE, PIECES
 from diffusion_lab.streams import Streams
+
+log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     import torch
@@ -93,6 +96,8 @@ def computed(
     result = _complete(folder, protocol)
     if result is not None:
         return result, protocol
+    if other := _other(folder, protocol):
+        log.warning("the analysis in %s differs in %s and is replaced; outdir=DIR keeps both", folder, other)
     work = Work(_pieces(folder, protocol), Streams(seed), device, show)
     return _result(analysis, analysis.run(trained, work)), protocol
 
@@ -100,6 +105,26 @@ def computed(
 def _protocol(trained: Sequence[TrainedDiffusion], settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
     models = [model.identity() for model in trained]
     return _plain({"settings": dict(settings), "seed": seed, "models": models})
+
+
+def _other(folder: Path, protocol: dict[str, Any]) -> str:
+    """The names in which the protocol of the finished analysis in the folder differs; '' without one."""
+    old = (read_object(folder / FACTS) or {}).get("protocol")
+    if not isinstance(old, dict):
+        return ""
+    names = [name for name, value in protocol.items() if name != "settings" and old.get(name) != value]
+    before, now = (_flat(one.get("settings")) for one in (old, protocol))
+    names += [name for name, value in now.items() if before.get(name) != value]
+    return ", ".join(names)
+
+
+def _flat(settings: Any) -> dict[str, Any]:
+    """The settings, with those of the analysis beside them."""
+    outer = settings if isinstance(settings, dict) else {}
+    inner = outer.get("analysis")
+    return {name: value for name, value in outer.items() if name != "analysis"} | (
+        inner if isinstance(inner, dict) else {}
+    )
 
 
 def _pieces(folder: Path, protocol: dict[str, Any]) -> Path:

@@ -90,7 +90,7 @@ class Sum(Analysis):
         return f"The sum is {float(result.data['sum'])}, {result.facts['pair']}."
 
 
-def test_a_complete_analysis_is_computed_again_only_for_another_protocol(tmp_path):
+def test_a_complete_analysis_is_computed_again_only_for_another_protocol(tmp_path, caplog):
     Sum.runs, folder, data = 0, tmp_path / "analyses" / "sum", source()
     one = [trained(Constant(1.0), data)]
     assert perform(Sum(), one, folder, {}) == "The sum is 1.0, [1, 2]."
@@ -98,21 +98,23 @@ def test_a_complete_analysis_is_computed_again_only_for_another_protocol(tmp_pat
     assert facts["sentence"] == "The sum is 1.0, [1, 2]." and facts["facts"] == {"pair": [1, 2]}
     assert facts["protocol"]["models"][0]["config_hash"] == "a" * 64 and facts["protocol"]["models"][0]["step"] == 1
     perform(Sum(), one, folder, {})
-    assert Sum.runs == 1
-    for runs, (models, settings, seed) in enumerate(
+    assert Sum.runs == 1 and not caplog.text
+    for runs, (models, settings, seed, differs) in enumerate(
         [
-            ([trained(Constant(2.0), data)], {}, 0),  # same run and step, other weights
-            ([trained(Constant(2.0), data, step=2)], {}, 0),
-            (one, {}, 0),
-            (one, {"n": 1}, 0),
-            (one, {"n": 1}, 1),
+            ([trained(Constant(2.0), data)], {}, 0, "models"),  # same run and step, other weights
+            ([trained(Constant(2.0), data, step=2)], {}, 0, "models"),
+            (one, {}, 0, "models"),
+            (one, {"n": 1}, 0, "n"),
+            (one, {"n": 1, "analysis": {"bins": 3}}, 1, "seed, bins"),
+            (one, {"n": 1}, 1, ""),
         ],
         start=2,
     ):
         perform(Sum(), models, folder, settings, seed)
         assert Sum.runs == runs
+        assert not differs or f"differs in {differs} and is replaced; outdir=DIR keeps both" in caplog.messages[-1]
     (folder / "data.npz").write_bytes(pack({"sum": np.array(99.0)}))  # not what facts.json was written with
-    assert perform(Sum(), one, folder, {"n": 1}, 1) == "The sum is 1.0, [1, 2]." and Sum.runs == 7
+    assert perform(Sum(), one, folder, {"n": 1}, 1) == "The sum is 1.0, [1, 2]." and Sum.runs == 8
 
 
 @pytest.mark.parametrize(
