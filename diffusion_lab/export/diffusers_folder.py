@@ -22,8 +22,8 @@ class DiffusersFolder(Form):
     """The network and a DDIMScheduler with the run's noise schedule, as the library's `save_pretrained` writes them.
 
     An unconditional U-Net of images is a whole DDIMPipeline; of other models the model card has the loop. The scheduler
-    visits T, T - T/N, .. ("trailing", `solver/spacing=trailing` here), and `use_clipped_model_output=True` in a call
-    derives eps again from the clipped x0, as our solvers do.
+    visits T, T - T/N, .. ("trailing", `solver/spacing=trailing` here) for N that divides T, and
+    `use_clipped_model_output=True` in a call derives eps again from the clipped x0, as our solvers do.
     """
 
     def check(self, trained: TrainedDiffusion) -> None:
@@ -69,7 +69,8 @@ class DiffusersFolder(Form):
         found, clip = _found(trained), _clip(trained)
         if _has_pipeline(trained, found):
             adjusted = f"model = pipeline.unet\n{found.adjustment}\n" if found.adjustment else ""
-            call = f"pipeline(batch_size=16, num_inference_steps=20, use_clipped_model_output={clip}).images"
+            steps = _steps(trained.denoiser.num_timesteps)
+            call = f"pipeline(batch_size=16, num_inference_steps={steps}, use_clipped_model_output={clip}).images"
             imports = "import torch\nfrom diffusers import DDIMPipeline"
             return f'{imports}\n\npipeline = DDIMPipeline.from_pretrained(".")\n{adjusted}images = {call}'
         channels, size, _ = trained.data.shape
@@ -83,7 +84,7 @@ class DiffusersFolder(Form):
             f'model = {found.architecture}.from_pretrained(".", subfolder="{_place(found)}").eval()',
             *([found.adjustment] if found.adjustment else []),
             'scheduler = DDIMScheduler.from_pretrained(".", subfolder="scheduler")',
-            "scheduler.set_timesteps(20)",
+            f"scheduler.set_timesteps({_steps(trained.denoiser.num_timesteps)})",
             f"x = torch.randn(16, {channels}, {size}, {size})",
             *([f"labels = {asked}"] if needs else []),
             "with torch.no_grad():",
@@ -107,9 +108,18 @@ def _left_out(trained: TrainedDiffusion) -> list[str]:
     return [f"# The run's own samples, and the numbers below, are made with {' and '.join(found)}; these are not.", ""]
 
 
+def _steps(num_timesteps: int) -> int:
+    """About 20 steps, of a number that divides T: from t the library steps to t - T//N, whatever it visits next."""
+    divisors = [n for n in range(1, num_timesteps + 1) if num_timesteps % n == 0]
+    few = [n for n in divisors if n <= 20]
+    return few[-1] if few[-1] >= 10 or num_timesteps <= 20 else divisors[len(few)]
+
+
 def _calls(trained: TrainedDiffusion, labelled: bool) -> list[str]:
     """Python that gives `out` (16,c,h,w) at x, t and labels, guided as the run's own samples are."""
     solver, null = _solver(trained), trained.data.conditions.null_label
+    while isinstance(solver, Around) and not isinstance(solver, Guided):
+        solver = solver.base
     if not isinstance(solver, Guided) or null is None:
         return [f"out = model(x, t.expand(16){', class_labels=labels' if labelled else ''}).sample"]
     kept = [] if solver.channels is None else [f"out[:, {solver.channels}:] = with_label[:, {solver.channels}:]"]
@@ -142,7 +152,9 @@ def _has_pipeline(trained: TrainedDiffusion, found: ForDiffusers) -> bool:
 
 def _clip(trained: TrainedDiffusion) -> bool:
     solver = _solver(trained)
-    return bool(getattr(getattr(solver, "base", solver), "clip", True))
+    while isinstance(solver, Around):
+        solver = solver.base
+    return bool(getattr(solver, "clip", True))
 
 
 def _solver(trained: TrainedDiffusion) -> Solver | None:

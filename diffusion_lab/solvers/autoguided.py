@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from diffusion_lab.arguments import check_number
 from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.runs.trained_run import TrainedRun
-from diffusion_lab.solvers.base import Around, Solver
+from diffusion_lab.solvers.base import Around, Bar, Noise, Solver, eval_mode
 from diffusion_lab.solvers.spacing import Steps
 
 
@@ -57,12 +57,22 @@ class Autoguided(Around):
 
     def check_model(self, denoiser: Denoiser) -> None:
         super().check_model(denoiser)
+        which = f"weak.run={self.weak.run}" if isinstance(self.weak, TrainedRun) else "weak"
         for name in _differences(denoiser, self._weak_model()):
-            which = f"weak.run={self.weak.run}" if isinstance(self.weak, TrainedRun) else "weak"
             raise ValueError(
                 f"{which} must have the {name} of the model that it guides, and has another; train the weak model with "
                 "the same settings, for fewer steps or with a smaller network"
             )
+
+        if self.needs_null_label and denoiser.null_label != self._weak_model().null_label:
+            raise ValueError(
+                f"{which} must be trained with label dropout, as the model that it guides is, because "
+                f"base={type(self.base).__name__} asks both for samples without a label"
+            )
+
+    def solve(self, denoiser: Denoiser, x_T: Tensor, noise: Noise, bar: Bar, cond: dict[str, Tensor]) -> Tensor:
+        with eval_mode(self._weak_model()):
+            return super().solve(denoiser, x_T, noise, bar, cond)
 
     def model(self, denoiser: Denoiser) -> Denoiser:
         self.check_model(denoiser)

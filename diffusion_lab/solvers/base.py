@@ -112,7 +112,7 @@ class Solver(ABC):
                     yield k
                     task.advance()
 
-        with _eval_mode(denoiser), torch.inference_mode():
+        with eval_mode(denoiser), torch.inference_mode():
             model = denoiser.sampling() if isinstance(denoiser, Denoiser) else denoiser
             x = self.solve(model, x_T, noise, bar, cond)
         return x.clone()  # not an inference tensor, so that autograd may use it
@@ -142,7 +142,7 @@ def describe_steps(steps: Steps | None) -> str:
 
 
 @contextmanager
-def _eval_mode(module: nn.Module) -> Iterator[None]:
+def eval_mode(module: nn.Module) -> Iterator[None]:
     """Eval mode inside; the mode of each submodule is restored, also of frozen ones."""
     training = [part for part in module.modules() if part.training]
     module.eval()

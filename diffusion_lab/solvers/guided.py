@@ -59,5 +59,10 @@ class Guided(Around):
         within = "" if self.interval is None else "-within{:g}-{:g}".format(*self.interval)
         return f"{self.base.describe()}-guided{self.scale:g}{channels}{within}"
 
+    def check_model(self, denoiser: Denoiser) -> None:
+        super().check_model(denoiser)
+        if denoiser.null_label is not None:  # else it is refused with its data
+            self.model(denoiser)
+
     def model(self, denoiser: Denoiser) -> Denoiser:
         return denoiser.guided(self.scale, self.channels, self.interval)

@@ -14,6 +14,7 @@ floats, computed in float64 once per batch.
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import abstractmethod
 from collections.abc import Callable
@@ -26,6 +27,8 @@ from diffusion_lab.diffusion import Denoiser, Estimate, NoiseSchedule
 from diffusion_lab.diffusion.schedule import working_dtype
 from diffusion_lab.solvers.base import Bar, Noise, Solver, check_steps, describe_steps
 from diffusion_lab.solvers.spacing import Karras, Spacing, Steps, Trailing, check_falling, nearest
+
+_USE = "18 is EDM's number for CIFAR-10"
 
 Step = Callable[[int, Tensor, Tensor], Tensor]  # step(k, z, x0) -> z at level k+1
 
@@ -175,7 +178,7 @@ class Heun(Solver):
         s_max: float | None = None,
         s_noise: float = 1.0,
     ) -> None:
-        self.steps = check_integer("steps", steps, 1, "18 is EDM's number for CIFAR-10")
+        self.steps = check_integer("steps", steps, 1, _USE)
         self.spacing = Karras(rho, sigma_min, sigma_max)
         self.clip = check_flag("clip", clip, "use false for the published setting")
         self.s_churn = check_number("s_churn", s_churn, "[)", 0, math.inf, "use 0.0 for the deterministic solver")
@@ -186,6 +189,11 @@ class Heun(Solver):
 
     def check(self, schedule: NoiseSchedule) -> None:
         self.indices(schedule)
+
+    def with_steps(self, steps: Steps) -> Heun:
+        solver = copy.copy(self)
+        solver.steps = check_integer("steps", steps, 1, _USE)
+        return solver
 
     def describe(self) -> str:
         word = self.spacing.describe().replace("karras", f"heun-{self.steps}")

@@ -27,7 +27,7 @@ from diffusion_lab.diffusion import (
     rectified_flow,
 )
 from diffusion_lab.export import DiffusersFolder, Safetensors
-from diffusion_lab.export.diffusers_folder import _left_out
+from diffusion_lab.export.diffusers_folder import _calls, _clip, _left_out, _steps
 from diffusion_lab.export.tensors import own_tensors
 from diffusion_lab.networks import UNet, UViT
 from diffusion_lab.solvers import DDIM, Autoguided, Euler, Guided, Trailing
@@ -41,7 +41,7 @@ KINDS = {
     "unet": ["network.base_channels=8"],
     "unet-eps": ["network.base_channels=8", "base=ddpm", "solver.clip=false"],
     "dit": ["network=dit_tiny", "dataset.conditional=true", "dataset.label_dropout=0.1"],
-    "diffusers": ["network=diffusers_dit", "network.arguments.num_layers=1"],
+    "diffusers": ["network=diffusers_dit", "network.arguments.num_layers=1", "schedule.num_timesteps=50"],
     "meanflow": ["method=meanflow", "network.base_channels=8"],
 }
 
@@ -95,7 +95,8 @@ def test_the_library_gives_the_same_images_from_the_same_latents(
     cond = {"label": torch.arange(16) % 10} if name == "dit" else {}
     clip = name != "unet-eps"
     with torch.no_grad():
-        ours = Euler(20, Trailing(), clip=clip).solve(trained.denoiser, x, lambda k, x: x, range, cond)
+        steps = _steps(trained.denoiser.num_timesteps)  # not 20 of 50
+        ours = Euler(steps, Trailing(), clip=clip).solve(trained.denoiser, x, lambda k, x: x, range, cond)
     images = torch.as_tensor(followed(code, tmp_path / "out", monkeypatch, x)["images"])
     if images.shape[-1] != x.shape[-1]:
         images = images.movedim(-1, 1)
@@ -205,6 +206,24 @@ def test_the_card_says_that_its_code_leaves_out_a_second_network() -> None:
     ):
         lines = _left_out(SimpleNamespace(own_solver=lambda solver=solver: solver))
         assert ("".join(lines).find(said) >= 0) and bool(lines) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("timesteps", "steps"),
+    [(1000, 20), (100, 20), (250, 10), (130, 13), (50, 10), (30, 15), (12, 12), (101, 101), (22, 11)],
+)
+def test_the_steps_of_the_card_divide_the_timesteps(timesteps: int, steps: int) -> None:
+    assert _steps(timesteps) == steps and timesteps % steps == 0
+
+
+def test_the_card_finds_guidance_and_clipping_in_solvers_around_one_another() -> None:
+    weak = Denoiser(UNet(1, 1, 8, 8, (1, 2), 1, ()), linear(), Epsilon())
+    data = SimpleNamespace(conditions=SimpleNamespace(null_label=10))
+    for solver in (Autoguided(Guided(DDIM(clip=False), 2.5), weak), Guided(Autoguided(DDIM(clip=False), weak), 2.5)):
+        trained = SimpleNamespace(own_solver=lambda solver=solver: solver, data=data)
+        assert not _clip(trained) and "out = without + 2.5 * (with_label - without)" in "\n".join(_calls(trained, True))
+    plain = SimpleNamespace(own_solver=lambda: Autoguided(DDIM(), weak), data=data)
+    assert _clip(plain) and _calls(plain, True) == ["out = model(x, t.expand(16), class_labels=labels).sample"]
 
 
 def test_tied_weights_are_written_under_both_names(tmp_path: Path) -> None:

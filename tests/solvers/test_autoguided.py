@@ -122,3 +122,23 @@ def test_a_run_that_was_not_loaded_or_does_not_exist_is_a_sentence() -> None:
     for run in (None, "nowhere"):
         with pytest.raises(ValueError, match="^run=(null|nowhere) must be the folder of a trained run"):
             TrainedRun(run, None)
+
+
+def test_a_weak_model_without_label_dropout_gives_no_samples_without_a_label() -> None:
+    good, weak = best_denoiser(cosine(40), V()), best_denoiser(cosine(40), V(), mean=0.9)
+    good.null_label = 10
+    with pytest.raises(ValueError, match="^weak must be trained with label dropout, .* because base=Guided asks both"):
+        Autoguided(Guided(DDIM(6)), weak).check_model(good)
+    Guided(Autoguided(DDIM(6), weak)).check_model(good)  # there the weak model is given the label alone
+    weak.null_label = 10
+    Autoguided(Guided(DDIM(6)), weak).check_model(good)
+
+
+def test_the_weak_network_runs_in_eval_mode_and_gets_its_own_mode_back() -> None:
+    good, weak = best_denoiser(cosine(40), V()), best_denoiser(cosine(40), V(), mean=0.9)
+    weak.network = nn.Sequential(nn.Dropout(0.5))
+    seen = list[bool]()
+    weak.network.forward = lambda x, t: seen.append(weak.network.training) or x
+    weak.train()
+    Autoguided(DDIM(3), weak)(good, torch.zeros(1, 1, 2, 2), noise=lambda k, like: like)
+    assert seen == [False] * 3 and weak.training and weak.network[0].training

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from diffusion_lab.diffusion import Denoiser, Epsilon, FixedLarge, LogNoise, NetworkTime, cosine, linear
+from diffusion_lab.diffusion import Denoiser, Epsilon, FixedLarge, LogNoise, NetworkTime, V, cosine, linear
 from diffusion_lab.solvers import DDIM, DDPM, Euler, Guided, Heun, network_calls
 
 
@@ -125,3 +125,10 @@ def test_an_interval_holds_a_noise_level_of_a_model_whose_time_has_a_direction()
 
 def test_other_steps_reach_the_base():
     assert Guided(DDIM(steps=50)).with_steps(7).describe() == "ddim-7-eta0-guided1.5"
+
+
+def test_an_interval_beyond_the_noise_levels_of_the_model_is_found_before_it_samples():
+    denoiser = Denoiser(nn.Identity(), cosine(40), V(), null_label=10)
+    with pytest.raises(ValueError, match="interval"):
+        Guided(DDIM(6), interval=[1e6, 2e6]).check_model(denoiser)
+    Guided(DDIM(6), interval=[0.3, 2e6]).check_model(denoiser)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from diffusion_lab.diffusion import X0, Denoiser, Epsilon, FixedSmall, cosine, linear, quadratic
-from diffusion_lab.solvers import Heun
+from diffusion_lab.solvers import Guided, Heun
 from tests.solvers.gaussian import best_denoiser, no_noise
 
 
@@ -100,3 +100,10 @@ def test_clip_bounds_the_result():
     torch.testing.assert_close(x, torch.ones_like(x))
     free = Heun(10)(denoiser, torch.randn(1, 1, 2, 2), noise=no_noise)
     torch.testing.assert_close(free, torch.full_like(free, 3.0), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("steps", ["ddim50", [5, 5], 0])
+def test_other_forms_of_steps_are_refused_also_from_a_solver_around_it(steps):
+    with pytest.raises(ValueError, match="^steps=.* must be an integer >= 1"):
+        Guided(Heun(), steps=steps)
+    assert Guided(Heun(), steps=7).base.steps == 7

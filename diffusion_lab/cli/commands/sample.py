@@ -67,6 +67,8 @@ def run(cfg: DictConfig) -> None:
     else:
         save_grid(images, folder / "grid.png")
     shown = sorted(set(asked.get("label", torch.empty(0)).tolist()))
+    for label in range(conditions.num_classes or 0):
+        (folder / f"class-{label}.png").unlink(missing_ok=True)  # of an earlier command
     for label in shown:
         save_grid(images[asked["label"] == label], folder / f"class-{label}.png")
     print(f"{len(images)} images in {folder / IMAGES}, grid.png in {folder}")
