@@ -29,7 +29,8 @@ class RunNetwork:
         t: timestep that the network is told, 0 <= t < T of the trained run; 0 is the cleanest.
 
     Raises:
-        ValueError: t is negative; from `check`, a layer that does not exist, or a run that cannot be asked.
+        ValueError: t is negative; from `check`, a layer that does not exist or is never called, or a run that cannot be
+            asked.
     """
 
     def __init__(self, run: TrainedRun, layer: str, t: int = 0) -> None:
@@ -65,6 +66,7 @@ class RunNetwork:
                 f"run.run={self.name} must answer without conditions, and takes {', '.join(sorted(given))}; use a run "
                 "with dataset.conditional=false, or with dataset.label_dropout=0.1"
             )
+        self.by_place(torch.zeros(1, *self.input_shape, device=next(model.parameters()).device))
 
     def prepare(self, device: torch.device | str) -> None:
         """Move the network to the device."""
@@ -83,4 +85,9 @@ class RunNetwork:
                 model.answer(model.schedule.perturb(x0, torch.zeros_like(x0), t), t, **label)
         finally:
             handle.remove()
+        if not kept or not isinstance(kept[-1], Tensor):
+            raise ValueError(
+                f"layer={self.layer} must be a module that the network of {self.name} calls and that returns a tensor; "
+                "use e.g. one of its blocks"
+            )
         return places(kept[-1].float())

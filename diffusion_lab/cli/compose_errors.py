@@ -172,7 +172,7 @@ def _missing_option(text: str, arguments: list[str]) -> str:
     options = [name.strip() for name in listed[1].splitlines()] if listed else []
     if wrong := misplaced(group, option, config_dirs(arguments)):
         return f"{group}={option}: {wrong}"
-    inherited = "" if any(word.startswith(f"{group}=") for word in arguments) else " (asked for by another yaml file)"
+    inherited = "" if any(word.startswith(f"{group}=") for word in arguments) else " (asked for by another file)"
     allowed = f"one of {', '.join(options)}" if options else f"a yaml file in {group}/, which has none"
     hint = _extra(option, group) or nearest(option, options) or _elsewhere(option, group)
     own = "" if hint or inherited or group.startswith("hydra/") else own_ones(arguments)

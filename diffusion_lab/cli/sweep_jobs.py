@@ -66,7 +66,8 @@ def jobs_of(
 def _choices(values: Mapping[str, Any], loader: ConfigLoader | None = None) -> dict[str, list[str]]:
     """Key -> its values as they are typed, or of `choice(..)`, `range(..)` and `glob(..)` as Hydra names them."""
     plain: Any = OmegaConf.to_container(values, resolve=True) if OmegaConf.is_config(values) else values
-    return {str(key): _listed(str(key), str(value), loader) for key, value in plain.items()}
+    typed = {str(key): "null" if value is None else str(value) for key, value in plain.items()}
+    return {key: _listed(key, value, loader) for key, value in typed.items()}
 
 
 def _listed(key: str, text: str, loader: ConfigLoader | None) -> list[str]:

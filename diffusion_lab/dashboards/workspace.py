@@ -70,10 +70,16 @@ def upload(workspace: Workspace, entity: str) -> str:
 
 
 def as_wandb(workspace: Workspace, entity: str) -> Any:
-    """The `Workspace` of wandb-workspaces; `entity` is the user or team."""
+    """The `Workspace` of wandb-workspaces; `entity` is the user or team. ValueError: filters cannot name a group."""
     import wandb_workspaces.workspaces as ws
     from wandb_workspaces import expr
 
+    for word in (*workspace.selection.tags, *workspace.selection.groups):
+        if found := set(word) & set("=<>'\\"):
+            raise ValueError(
+                f"logger.wandb.group and tags must have none of {' '.join(sorted(found))} for a dashboard, because the "
+                f"filters of wandb-workspaces change it, and {word} has; train with another group or tag"
+            )
     tags = [expr.Metric("Tags").isin([tag]) for tag in workspace.selection.tags]
     groups = [expr.Metric("Group").isin(list(workspace.selection.groups))] if workspace.selection.groups else []
     return ws.Workspace(

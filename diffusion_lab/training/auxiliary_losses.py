@@ -35,6 +35,17 @@ def accumulation_faults(
             )
 
 
+def single_row_faults(batch_size: int, losses: Mapping[str, Auxiliary]) -> Iterator[str]:
+    """The message for each loss, by its path, that would compare the only row of the batch with itself."""
+    for path, loss in losses.items():
+        if loss.of_batch and batch_size < 2:
+            kind = type(loss).__name__
+            yield (
+                f"batch_size={batch_size} must be at least 2 with {path}={kind}, which compares the rows of the batch; "
+                f"use e.g. 64, or {path}=null"
+            )
+
+
 class AuxiliaryLosses(nn.ModuleDict):
     """name -> `Auxiliary`. What the layers return is kept only inside `watching`: the hooks do nothing in evaluations,
     nor where activations are computed again in the backward pass.

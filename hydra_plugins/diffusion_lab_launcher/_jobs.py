@@ -52,8 +52,8 @@ class Job:
         finally:
             HydraConfig.instance().cfg = before
 
-    def metrics(self) -> dict[str, float]:
-        """The newest value of each metric; {} without one."""
+    def metrics(self) -> dict[str, float | None]:
+        """The newest value of each metric, None if it is not finite; {} without one."""
         metrics = read_result(self.folder).get("metrics")
         return metrics if isinstance(metrics, dict) else {}
 

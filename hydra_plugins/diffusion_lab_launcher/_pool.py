@@ -150,6 +150,8 @@ class Pool:
             return Outcome(job, "locked", "another process is training it")
         if self.stopped_by and (code == 128 + self.stopped_by or code == -self.stopped_by):
             return Outcome(job, "interrupted", f"stopped by signal {self.stopped_by}")
+        if self._signals_forwarded > 1 and code == -signal.SIGKILL:
+            return Outcome(job, "interrupted", f"killed by the second signal {self.stopped_by}")
         if item.asked is not None:
             status, kind = "timeout", "Timeout"
             reason = f"took longer than hydra.launcher.timeout_s={self.timeout_s:g} s; the same command continues it"

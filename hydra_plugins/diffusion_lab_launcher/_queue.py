@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from omegaconf import DictConfig
+
 from diffusion_lab.arguments import is_number
 from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.cli.processes import local_devices, on_cpu
 from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome
 from hydra_plugins.diffusion_lab_launcher._pool import sweep_value
 from hydra_plugins.diffusion_lab_launcher._screen import Screen
 from hydra_plugins.diffusion_lab_launcher._turns import in_turns
 from hydra_plugins.diffusion_lab_launcher.launcher import DiffusionLabLauncher
+
+
+def gpus(trainer: DictConfig) -> int:
+    """GPUs that a job needs, on each of its machines."""
+    return 0 if on_cpu(trainer) else local_devices(trainer)
 
 
 class Handle(Protocol):
@@ -50,7 +59,9 @@ class QueueLauncher(DiffusionLabLauncher):
 
     def run_jobs(self, jobs: list[Job], folder: Path, threads: int) -> list[Outcome]:
         outcomes = {job.index: Outcome(job, "skipped", value=sweep_value(job)) for job in jobs if job.needs_nothing()}
-        waiting = in_turns([job for job in jobs if job.index not in outcomes])
+        first = {job.folder: job for job in reversed(jobs)}  # a job that stands twice is submitted once
+        again = [job for job in jobs if job.index not in outcomes and job is not first[job.folder]]
+        waiting = in_turns([job for job in jobs if job.index not in outcomes and job is first[job.folder]])
         screen = Screen(jobs, folder, max(1, len(waiting)))  # the queue starts them as it likes
         with screen:
             for outcome in outcomes.values():
@@ -68,6 +79,9 @@ class QueueLauncher(DiffusionLabLauncher):
             except KeyboardInterrupt:
                 self.interrupted([handle for _, handle in submitted])
                 raise
+            for job in again:
+                outcomes[job.index] = replace(outcomes[first[job.folder].index], job=job, seconds=0.0)
+                screen.finished(outcomes[job.index])
         ordered = [outcomes[job.index] for job in jobs]
         screen.summary(ordered)
         return ordered

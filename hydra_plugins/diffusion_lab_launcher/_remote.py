@@ -66,6 +66,7 @@ def outcome_of(job: Job, handle: Any) -> Outcome:
     if code == EXIT_LOCKED:
         return Outcome(job, "locked", "another process is training it")
     error = sent["error"]
-    if read_result(job.folder).get("status") != "failed" and error["type"] != "StoppedBySignal":
+    written = (read_result(job.folder).get("error") or {}).get("message")
+    if written != error["message"] and error["type"] != "StoppedBySignal":
         write_failure(job.folder, error)
     return Outcome(job, "interrupted" if error["type"] == "StoppedBySignal" else "failed", first_line(error))

@@ -187,7 +187,10 @@ def _metric(outcome: Outcome) -> str:
     """The first metric of result.json, without its group."""
     metrics = outcome.job.metrics()
     names = [name for name in metrics if name.startswith("metrics/")] or list(metrics)
-    return f"{names[0].removeprefix('metrics/')} {metrics[names[0]]:.4g}" if names else ""
+    if not names:
+        return ""
+    value = metrics[names[0]]  # None: it was not finite
+    return f"{names[0].removeprefix('metrics/')} {'not finite' if value is None else format(value, '.4g')}"
 
 
 def differing(jobs: Sequence[Sequence[str]], names: Sequence[str]) -> list[str]:

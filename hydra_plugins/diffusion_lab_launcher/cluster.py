@@ -20,7 +20,7 @@ from typing import Any
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.processes import world_size
 from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome
-from hydra_plugins.diffusion_lab_launcher._queue import QueueLauncher
+from hydra_plugins.diffusion_lab_launcher._queue import QueueLauncher, gpus
 from hydra_plugins.diffusion_lab_launcher._remote import Remote, outcome_of
 
 
@@ -30,7 +30,8 @@ class ClusterLauncher(QueueLauncher):
     Args:
         cluster: "slurm", or "local": submitit's executor for one machine, for tests.
         max_num_timeout: how often a job that reaches its time limit is requeued; a preempted one always is.
-        parameters: of submitit's `AutoExecutor.update_parameters`; null leaves one out.
+        parameters: of submitit's `AutoExecutor.update_parameters`; null leaves one out. gpus_per_node=auto: one for
+            each device of a job, none with trainer=cpu.
         poll_s: polling interval in seconds.
 
     Raises:
@@ -64,13 +65,19 @@ class ClusterLauncher(QueueLauncher):
     def interrupted(self, handles: list[Any]) -> None:
         print(f"{len(handles)} jobs stay in the queue; `scancel` removes them", flush=True)
 
+    def asked(self, jobs: list[Job]) -> dict[str, Any]:
+        """The parameters, which all jobs of an array share."""
+        if self.parameters.get("gpus_per_node") != "auto":
+            return self.parameters
+        return self.parameters | {"gpus_per_node": max(gpus(job.config.trainer) for job in jobs)}
+
     def submit(self, jobs: list[Job], folder: Path) -> list[Any]:
         """submitit's handles of the jobs, which are one SLURM array."""
         import submitit
 
         timeouts = {f"{self.cluster}_max_num_timeout": self.max_num_timeout}
         executor = submitit.AutoExecutor(folder=folder / ".submitit" / "%j", cluster=self.cluster, **timeouts)
-        executor.update_parameters(**self.parameters)
+        executor.update_parameters(**self.asked(jobs))
         handles = executor.map_array(Remote(self.task, self.context), jobs)
         print(f"submitted as {', '.join(str(handle.job_id) for handle in handles)}", flush=True)
         return handles

@@ -9,12 +9,11 @@ Words on the command line come before those of every line; where one has several
 from __future__ import annotations
 
 import shlex
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from diffusion_lab.cli.errors import ConfigError
-from diffusion_lab.cli.sweep_jobs import jobs_of
+from diffusion_lab.cli.sweep_jobs import jobs_of, split_values
 from diffusion_lab.files import read_text
 from hydra_plugins.diffusion_lab_sweeper.products import ProductsSweeper
 
@@ -40,15 +39,41 @@ class ListedSweeper(ProductsSweeper):
         self.jobs = []
         for number, line in enumerate(lines, 1):
             try:
-                words = [] if line.lstrip().startswith("#") else shlex.split(line)
-                self.jobs += [job] if (job := [*takewhile(lambda word: word[:1] != "#", words)]) else []
+                job = words_of(line)
             except ValueError as error:
                 raise ConfigError(
                     f"hydra.sweeper.file={file} must have words of a shell on line {number} ({error}); quote the value"
                 ) from error
+            for word in job:
+                if len(split_values(word)) > 1:
+                    raise ConfigError(
+                        f"hydra.sweeper.file={file} must have one value of each key on line {number}, and has {word}; "
+                        "write a line for each"
+                    )
+            self.jobs += [job] if job else []
         if not self.jobs:
             raise ConfigError(f"hydra.sweeper.file={file} must have a job on some line, e.g. method=ddpm seed=0")
 
     def words(self, arguments: list[str]) -> list[list[str]]:
         outer = list(jobs_of([], None, arguments, self.loader))
         return [[*words, *job] for words in outer for job in self.jobs]
+
+
+def words_of(line: str) -> list[str]:
+    """The words before a comment.
+
+    Raises:
+        ValueError: a quotation is not closed.
+    """
+    words, lexer = list[str](), shlex.shlex(line, posix=True, punctuation_chars=False)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    while True:
+        try:
+            word = lexer.get_token()
+        except ValueError:
+            if lexer.token.startswith("#"):  # an apostrophe of the comment's
+                return words
+            raise
+        if word is None or word.startswith("#"):
+            return words
+        words.append(word)

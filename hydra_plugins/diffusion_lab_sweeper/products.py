@@ -23,12 +23,18 @@ class ProductsSweeper(Sweeper):
             with fewer seeds.
 
     Raises:
-        ConfigError: no job is left.
+        ConfigError: a product is no mapping, or no job is left.
     """
 
     needs_values = False  # of the jobs
 
     def __init__(self, products: Sequence[Mapping[str, Any]], params: Mapping[str, Any] | None = None) -> None:
+        wrong = [one for one in products or () if not isinstance(one, Mapping)]
+        if wrong:
+            raise ConfigError(
+                f"hydra.sweeper.products must be a list of mappings, and has {wrong[0]}; use e.g. "
+                "[{sampler: 'uniform,speed', seed: '0,1'}]"
+            )
         self.products, self.params = products or [], params
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:

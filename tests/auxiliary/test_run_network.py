@@ -62,3 +62,11 @@ def test_a_run_that_cannot_be_asked(given: dict[str, Any], data: dict[str, Any],
     fits = RunNetwork(run(), "first")
     fits.check()
     assert fits.takes((1, 8, 8)) and not fits.takes((1, 14, 14))
+
+
+def test_a_layer_that_is_never_called_is_found_before_training() -> None:
+    teacher = run()
+    model: Any = teacher.opened().denoiser
+    model.network.unused = torch.nn.Identity()
+    with pytest.raises(ValueError, match="^layer=unused must be a module that the network of teacher calls"):
+        RunNetwork(teacher, "unused").check()

@@ -9,12 +9,17 @@ import re
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from omegaconf import OmegaConf
 
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.cli.main import main
+from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome
+from hydra_plugins.diffusion_lab_launcher._queue import QueueLauncher
+from hydra_plugins.diffusion_lab_launcher._remote import outcome_of
 from hydra_plugins.diffusion_lab_launcher.cluster import ClusterLauncher
 from tests.harness import Child, differences, final_state, wait_for_step
 
@@ -142,7 +147,6 @@ def test_the_batch_script(in_folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
     import submitit
     from hydra import compose
     from hydra.core.hydra_config import HydraConfig
-    from omegaconf import OmegaConf
     from submitit.slurm.slurm import SlurmExecutor
 
     from diffusion_lab.cli.config import register_resolvers
@@ -156,7 +160,10 @@ def test_the_batch_script(in_folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
     HydraConfig.instance().cfg = None
     monkeypatch.setattr(SlurmExecutor, "affinity", classmethod(lambda cls: 2))
     executor = submitit.AutoExecutor(folder=in_folder, cluster="slurm", slurm_max_num_timeout=3)
-    executor.update_parameters(**{key: value for key, value in parameters.items() if value is not None})
+    launcher = ClusterLauncher("local", 3, parameters)
+    executor.update_parameters(**launcher.asked([Job(0, [], cfg, in_folder)]))
+    cfg.trainer.accelerator = "cpu"
+    assert launcher.asked([Job(0, [], cfg, in_folder)])["gpus_per_node"] == 0
     script = executor._executor._make_submission_file_text("train", "id")
     for line in (
         *("ntasks-per-node=2", "gpus-per-node=2", "signal=USR2@120", "requeue", "open-mode=append", "partition=p"),
@@ -164,3 +171,36 @@ def test_the_batch_script(in_folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
     ):
         assert f"#SBATCH --{line}\n" in script
     assert "--kill-on-bad-exit=1" in script
+
+
+def test_a_job_that_stands_twice_is_submitted_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    class Queue(QueueLauncher):
+        def submit(self, jobs: list[Job], folder: Path) -> list[SimpleNamespace]:
+            submitted.extend(job.index for job in jobs)
+            return [SimpleNamespace(done=lambda: True) for _ in jobs]
+
+        def outcome(self, job: Job, handle: object) -> Outcome:
+            return Outcome(job, "done", seconds=2.0)
+
+    submitted = list[int]()
+    jobs = [
+        Job(i, [f"seed={n}"], OmegaConf.create({"max_steps": 1}), tmp_path / f"s{n}") for i, n in enumerate((0, 0, 1))
+    ]
+    ended = Queue(0.01).run_jobs(jobs, tmp_path, 1)
+    assert sorted(submitted) == [0, 2] and [(one.job.index, one.status) for one in ended] == [
+        (0, "done"),
+        (1, "done"),
+        (2, "done"),
+    ]
+    assert "locked" not in capsys.readouterr().out
+
+
+def test_the_error_of_a_job_is_that_of_its_last_start(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    job = Job(0, [], OmegaConf.create({}), folder)
+    for message in ("no data", "no GPU"):
+        error = {"type": "MissingHere", "message": message, "traceback": ""}
+        said = outcome_of(job, SimpleNamespace(results=lambda error=error: [(2, {"error": error})]))
+        assert said.reason == f"MissingHere: {message}"
+        assert json.loads((folder / "result.json").read_text())["error"]["message"] == message

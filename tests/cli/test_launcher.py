@@ -277,6 +277,32 @@ def test_a_signal_is_handed_on_and_the_sweep_ends_with_its_code(sweep, tmp_path:
 
 
 @pytest.mark.slow
+def test_a_second_signal_kills_and_says_so(sweep, tmp_path: Path) -> None:
+    child = sweep("how=sleep", "seed=0")
+    folder = tmp_path / "runs" / "sweep"
+    while not list(folder.glob("sleep-s0-*/sleeping")):
+        assert child.poll() is None, (tmp_path / "log").read_text()
+        time.sleep(0.01)
+    (job,) = jobs(tmp_path).values()
+    (pid,) = [int(at.name) for at in Path("/proc").glob("[0-9]*") if _parent(at) == child.pid]
+    os.kill(pid, signal.SIGSTOP)  # it writes no checkpoint
+    for said in ("once more to kill", "killed by the second signal 15"):
+        os.kill(child.pid, signal.SIGTERM)
+        while said not in (tmp_path / "log").read_text():
+            assert child.poll() is None or said in (tmp_path / "log").read_text()
+            time.sleep(0.01)
+    assert child.wait() == 128 + signal.SIGTERM
+    assert "memory" not in (tmp_path / "log").read_text() and not (job / "result.json").exists()
+
+
+def _parent(process: Path) -> int:
+    try:
+        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+@pytest.mark.slow
 def test_jobs_end_when_the_launcher_is_killed(sweep, tmp_path: Path) -> None:
     child = sweep("how=sleep", "seed=0")
     folder = tmp_path / "runs" / "sweep"

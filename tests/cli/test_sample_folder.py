@@ -61,3 +61,11 @@ def test_torch_fidelity_measures_the_folder(in_folder: Path, capsys: pytest.Capt
     assert same["frechet_inception_distance"] == pytest.approx(0, abs=1e-6)
     assert main(["sample", f"run={run.folder}", "seeds=0-3", f'outdir="{out}"', "batch_size=8"]) == 0
     assert "6 other files were there before" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_class_grids_are_those_of_the_last_command(in_folder: Path) -> None:
+    run = train(*TINY, "dataset.conditional=true")
+    for words, labels in (["seeds=0-2", "labels=[3,3,5]"], [3, 5]), (["seeds=1"], [1]):
+        assert main(["sample", f"run={run.folder}", "outdir=out", *words]) == 0
+        assert {path.name for path in (in_folder / "out").glob("class-*")} == {f"class-{one}.png" for one in labels}

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pytest
 
+from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.sweep_jobs import jobs_of, split_values
+from hydra_plugins.diffusion_lab_sweeper.listed import ListedSweeper, words_of
+from hydra_plugins.diffusion_lab_sweeper.products import ProductsSweeper
 
 PRODUCTS = [
     {"schedule": "linear, cosine", "sampler": "uniform,speed"},
@@ -95,3 +99,40 @@ def test_other_seeds_can_be_added_to_a_study() -> None:
 def test_without_products_it_is_the_product_of_the_parameters() -> None:
     jobs = list(jobs_of([], {"seed": "0,1", "method": "a,b"}))
     assert jobs == [[f"seed={s}", f"method={m}"] for s, m in itertools.product("01", "ab")]
+
+
+def test_null_stays_null_and_a_product_is_a_mapping() -> None:
+    assert list(jobs_of([{"coupling": None, "seed": "0,1"}], None)) == [
+        ["coupling=null", "seed=0"],
+        ["coupling=null", "seed=1"],
+    ]
+    with pytest.raises(ConfigError, match="^hydra.sweeper.products must be a list of mappings, and has seed; use"):
+        ProductsSweeper(["seed"])
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("seed=0  # Choi's setting", ["seed=0"]),
+        ("seed=0 #it's", ["seed=0"]),
+        ("# don't", []),
+        ("dataset.root='a b' name=x#y", ["dataset.root=a b", "name=x#y"]),
+    ],
+)
+def test_comments_of_a_file_of_jobs_may_have_an_apostrophe(line: str, words: list[str]) -> None:
+    assert words_of(line) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("seed=0\nseed='0", "must have words of a shell on line 2 \\(No closing quotation\\); quote the value"),
+        ("seed=0\n\nseed=0,1", "must have one value of each key on line 3, and has seed=0,1; write a line for each"),
+    ],
+)
+def test_a_line_of_a_file_that_is_no_job_is_named(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "jobs").write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        ListedSweeper(str(tmp_path / "jobs"))
+    (tmp_path / "jobs").write_text("seed=0 dataset.crop=[1,2]  # one value\n")
+    assert ListedSweeper(str(tmp_path / "jobs")).jobs == [["seed=0", "dataset.crop=[1,2]"]]

@@ -118,6 +118,18 @@ def test_failures_are_told_by_cause_and_by_what_differs(tmp_path: Path, capsys: 
     assert re.search(r"not started\n    seed=3\nThe same command", said)
 
 
+@pytest.mark.parametrize(("value", "words"), [(None, "not finite"), (0.51514, "0.5151")])
+def test_a_metric_that_is_not_finite_ends_no_sweep(
+    value: float | None, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = job(tmp_path / "run")
+    one.folder.mkdir()
+    (one.folder / "result.json").write_text(json.dumps({"status": "done", "metrics": {"metrics/contrast": value}}))
+    with Screen([one], tmp_path) as screen:
+        screen.finished(Outcome(one, "done", seconds=1.0))
+    assert f"contrast {words}" in capsys.readouterr().out
+
+
 def test_a_log_file_has_the_rest_in_each_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     jobs = [job(tmp_path / f"run{i}", i, (f"seed={i}",)) for i in range(3)]
     with Screen(jobs, tmp_path) as screen:

@@ -57,6 +57,14 @@ def test_runs_are_selected_by_tag_or_group(selection, filters) -> None:
     assert [(entry["key"]["name"], entry["value"]) for entry in found] == filters
 
 
+@pytest.mark.parametrize("group", ["lr=0.1", "it's", "a\\", "a<b"])
+def test_a_group_that_its_filters_would_change_is_refused(group: str) -> None:
+    with pytest.raises(ValueError, match="^logger.wandb.group and tags must have none of . for a dashboard, because"):
+        specification(workspace(groups=(group,)))
+    (runs,) = specification(workspace(groups=('a"b, é',)))["section"]["runSets"]
+    assert runs["filters"]["filters"][0]["value"] == ['a"b, é']
+
+
 def test_a_chart_asks_for_the_table_as_wandb_itself_does() -> None:
     own = chart("val/loss_t", LoggedList([1.0, 2.0], {"timestep": [5.0, 15.0], "log_snr": [2.0, -2.0]}, 1))
     own.set_key("val/loss_t")

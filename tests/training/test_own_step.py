@@ -9,10 +9,11 @@ import torch
 from lightning.pytorch import Trainer
 from torch import Tensor
 
+from diffusion_lab.auxiliary import Contrastive
 from diffusion_lab.diffusion.coupling import MinibatchOT, Offset
 from diffusion_lab.failure import WrongResult
 from diffusion_lab.training import DiffusionModule
-from diffusion_lab.training.auxiliary_losses import accumulation_faults
+from diffusion_lab.training.auxiliary_losses import accumulation_faults, single_row_faults
 from diffusion_lab.training.module import Losses, Pairs
 from tests.auxiliary.small import at, images, module, stepped
 from tests.auxiliary.test_auxiliary import Late
@@ -81,6 +82,12 @@ def test_what_is_given_to_a_step_may_be_replaced() -> None:
 
     of, plain = module(kind=Perturbed), module()
     assert torch.equal(of.pair(images(), {}).eps, plain.noise(images()) + 0.1)
+
+
+def test_a_loss_that_compares_rows_has_two() -> None:
+    (fault,) = single_row_faults(1, {"auxiliary.away": Contrastive()})
+    assert fault.startswith("batch_size=1 must be at least 2 with auxiliary.away=Contrastive, which compares the rows")
+    assert [*single_row_faults(2, {"auxiliary.away": Contrastive()})] == []
 
 
 class Ranked(DiffusionModule):

@@ -35,7 +35,7 @@ from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.diffusion.schedules import MAX_TIMESTEPS
 from diffusion_lab.optimizers import Weights
 from diffusion_lab.training import DiffusionModel, ShardedStrategy
-from diffusion_lab.training.auxiliary_losses import accumulation_faults
+from diffusion_lab.training.auxiliary_losses import accumulation_faults, single_row_faults
 
 MATHS = ("schedule", "prediction", "variance", "preconditioning", "time", "coupling", "weighting")
 MATHS += ("sampler", "annealing", "solver")
@@ -85,6 +85,7 @@ class _PartsCheck(MethodCheck):
         self._losses = {path: self.objects[path] for path in auxiliary if path in self.objects}
         compared = {"model": kind.trains, "coupling": self.objects.get("coupling")} | self._losses
         self.say(*accumulation_faults(self.cfg.accumulate, compared))
+        self.say(*single_row_faults(self.cfg.batch_size, self._losses))
         self._check_optimizer()
         self._open_runs()
         if "dataset" in self.objects:

@@ -1,8 +1,9 @@
 """SIGKILL to a race, which must end with the same page to the byte.
 
-A race of three samplers with at most four seeds runs to its end, and again in another folder, where it is killed ten
-times, a random time after a random number of runs is done, and started by the same command. No finished run may be
-trained again, and race.md and the names of the runs must be those of the race that was left alone.
+A race of three samplers with at most ten seeds, which goes on until two are worse, runs to its end, and again in
+another folder, where it is killed ten times, a random time after a random number of runs is done, and started by the
+same command. No finished run may be trained again, and race.md and the names of the runs must be those of the race that
+was left alone.
 """
 
 from __future__ import annotations
@@ -17,7 +18,16 @@ from tests.faults.runs import EVALUATING, Command
 from tests.faults.shared import shared
 from tests.faults.sweeps import JOB, done, trained_again
 
-WORDS = ["race", *JOB, *EVALUATING, "metrics.names=[fid]", "sampler=uniform,mode,beta", "seed=0..3", "name=jobs"]
+WORDS = [
+    "race",
+    *JOB,
+    *EVALUATING,
+    "metrics.names=[fid]",
+    "sampler=uniform,mode,beta",
+    "seed=0..5",
+    "name=jobs",
+    "margin=1.01",
+]
 
 
 def cases(quick: bool) -> list[Case]:
