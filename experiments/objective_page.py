@@ -183,16 +183,18 @@ def figure() -> Figure:
             if own.low is not None and own.high is not None:
                 where, color = math.exp(x[i, k]), line_style(i).color
                 axis.vlines(where, math.exp(own.low), math.exp(own.high), color=color, linewidth=1)
-                axis.plot(where, math.exp(own.mean), MARKERS[split], color=color, markersize=5)
+                axis.plot(where, math.exp(own.mean), MARKERS[split], color=color, markersize=4)
         axis.plot(np.exp(ends), np.exp(study.slope(batch).mean * ends), color="black", linewidth=1)
         axis.set_xscale("log")
         axis.xaxis.set_minor_locator(NullLocator())
         axis.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
-        axis.set_xlabel("second moment")
+        axis.axhline(1, color="gray", linewidth=0.6)
+        axis.axvline(1, color="gray", linewidth=0.6)
+        axis.set_xlabel("second moment, to its objective's mean")
         panel_title(axis, f"batches of {batch}", "black", len(axes))
     for axis in axes:
         log_axis(axis)
-    axes[0].set_ylabel("Fréchet distance")
+    axes[0].set_ylabel("Fréchet distance, to its objective's mean")
     handles = [
         *(Line2D([], [], color=line_style(i).color, linewidth=3, label=name) for i, name in enumerate(OBJECTIVES)),
         *(Line2D([], [], color="black", marker=of, linestyle="", label=name) for name, of in MARKERS.items()),

@@ -24,7 +24,7 @@ from diffusion_lab.plotting import line_style, log_axis, panels
 from diffusion_lab.tables.text import ratio_text
 from diffusion_lab.verdicts import judge_alone
 from experiments.study_along import files_of, learning_rates
-from experiments.study_cells import outcome, rows, word
+from experiments.study_cells import outcome, right_or_wrong, rows, word
 
 FOLDER = Path(__file__).resolve().parent / "small_batches"
 METRIC, BATCH, AT = "fd2k_digits", 64, 400  # metric, batch of the control, and its steps in the main part
@@ -36,6 +36,7 @@ RATIOS = {  # name in the figure -> part, and its two rows
     "logit_normal / uniform": ("distribution", "logit_normal", "uniform"),
     "infonoise / uniform": ("distribution", "infonoise", "uniform"),
 }
+TICKS = (0.6, 0.7, 0.8, 1, 1.25, 1.5, 1.8)
 LEVEL = 1 - 0.05 / len(RATIOS)
 Table = dict[str, dict[int, float]]
 
@@ -123,7 +124,7 @@ def predictions() -> str:
         lines.append(f"| {number} | {what} | {_words(own)} | {said} | {outcome(own, *ends)} |")
     best = {batch: min(own, key=own.__getitem__) for batch, own in learning_rates(FOLDER / "lr", METRIC).items()}
     times = best[min(best)] / best[max(best)]
-    said = "at most 0.25 | of three seeds: " + ("so" if times <= 0.25 else "not so")
+    said = f"at most 0.25 | {right_or_wrong(times <= 0.25)}, of three seeds"
     return "\n".join([*lines, f"| 6 | best learning rate at {min(best)} / at {max(best)} | {times:g} | {said} |"])
 
 
@@ -160,7 +161,7 @@ def figure() -> Figure:
         for place, (name, (_, row, base)) in enumerate(RATIOS.items()):
             color, dash = line_style(place)
             own = [at(table, row, base) for table in of.values()]
-            x = np.array([*of]) * 2 ** (0.07 * (place - 2))  # moved apart
+            x = np.array([*of]) * 2 ** (0.05 * (place - 2))  # moved apart
             axis.plot(x, np.exp([one.mean for one in own]), "o", color=color, linestyle=dash, label=name, markersize=4)
             for value, one in zip(x, own, strict=True):
                 ends = [end for end in (one.low, one.high) if end is not None]
@@ -169,8 +170,9 @@ def figure() -> Figure:
         axis.set_xticks([*of], [f"{value:,}" for value in of])
         axis.minorticks_off()
         axis.axhline(1, color="gray", linewidth=0.8)
-        axis.set_xlabel({"batch": "images of a batch, at 25,600 images", "steps": "steps, at batches of 64"}[what])
+        axis.set_xlabel({"batch": "batch size, 25,600 images in all", "steps": "steps, batches of 64"}[what])
     log_axis(axes[0])
+    axes[0].set_yticks(TICKS, [f"{tick:g}" for tick in TICKS])
     axes[0].set_ylabel("ratio of two Fréchet distances")
     handles, names = axes[0].get_legend_handles_labels()
     drawn.legend(handles, names, loc="outside lower left", ncols=3, handlelength=3)

@@ -62,7 +62,7 @@ def figures() -> Iterator[tuple[str, bytes]]:
         with style():
             yield figure, svg(interval_figure(lines, label, "ratio", MARGIN))
     for figure, (place, key, metric) in ALONG.items():
-        along = along_of(FOLDER / place, key, metric)._replace(metric=f"{metric} ↓")
+        along = along_of(FOLDER / place, key, metric)._replace(metric="the Fréchet distance", key="training steps")
         with style():
             yield figure, svg(along_axis(along))
     for module in sorted(FOLDER.glob("*_page.py")):

@@ -86,7 +86,7 @@ def test_the_predictions_are_those_of_the_page(folder: Path) -> None:
     write(folder / "lr_4.per_seed.csv", {"uniform optimizer.lr=0.005": 1.0, "uniform optimizer.lr=0.01": 2.0})
     write(folder / "lr_128.per_seed.csv", {"uniform optimizer.lr=0.01": 1.5, "uniform optimizer.lr=0.02": 1.25})
     said = [line.split(" | ") for line in small_batches_page.predictions().split("\n")[2:]]
-    outcomes = ["**wrong**", "**right**", "**right**", "**right**", "**right**", "of three seeds: so"]
+    outcomes = ["**wrong**", "**right**", "**right**", "**right**", "**right**", "**right**, of three seeds"]
     assert [line[-1].strip(" |") for line in said] == outcomes
     assert "0.25" in said[-1][2]
 
