@@ -35,7 +35,7 @@ def test_the_error_is_at_most_alpha_and_a_race_is_cheaper_than_five_seeds_for_al
 
 
 def test_what_the_other_studies_choose_is_as_good_and_as_cheap_on_the_one_left_out() -> None:
-    table = races.PAGE.read_text(encoding="utf-8").partition("| study | power |")[2]
+    table = races.PAGE.read_text(encoding="utf-8").partition("| study | power |")[2].partition("\n\n")[0]
     lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.strip().splitlines()[2:]]
     assert len(lines) == 10 and {line[2] for line in lines[:-1]} == {str(racing.WORTH)}
     mean = [float(cell) for cell in lines[-1][3:]]
@@ -50,19 +50,26 @@ def test_a_smaller_least_gain_costs_more(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_guide_says_what_the_page_has() -> None:
-    guide = (races.PAGE.parents[1] / "docs" / "races.md").read_text(encoding="utf-8").replace("\n", " ")
+    guide = " ".join((races.PAGE.parents[1] / "docs" / "races.md").read_text(encoding="utf-8").split())
     found = cells()
     missed = max(float(line[5]) for line in found)
     false = max(float(line[4]) for line in found if line[0] == "equal" and line[3])
     assert f"in at most {100 * missed:.1f} % of the races of a line" in guide
-    assert f"at most {100 * false:.1f} % called one worse" in guide
+    without = max(float(line[4]) for line in found if line[0] == "equal" and not line[3])
+    assert f"in at most {100 * false:.1f} %, with `margin=null` {100 * without:.1f} % (standard" in guide
+    for most, words in ("5", "a race takes {:.0f} to {:.0f} % of five"), ("10", "ten seeds {:.0f} to {:.0f} %."):
+        spent = [100 * float(line[7]) for line in found if line[0] == "equal" and line[2] == most and line[3]]
+        assert words.format(min(spent), max(spent)) in guide
+    last = races.PAGE.read_text(encoding="utf-8").partition("| deviation of ln |")[2].strip().splitlines()[2:]
+    aside = [100 * float(line.split("|")[2]) for line in last]
+    assert f"was in {min(aside):.1f} to {max(aside):.1f} % of 1,000" in guide
     for rows in races.ROWS:
         both = [line for line in found if line[1:4] == [str(rows), "5", "1.1"] and line[0] != "equal"]
         asides, costs, regrets = ([float(line[column]) for line in both] for column in (6, 7, 8))
         told = [[f"{100 * one:.0f} %" for one in costs], [f"{100 * one:.1f} %" for one in asides]]
         told += [[f"{math.exp(one):.3f}" for one in regrets]]
         assert f"| {rows} | {' | '.join(map(', '.join, told))} |" in guide
-    left = races.PAGE.read_text(encoding="utf-8").partition("| mean |")[2].strip(" |\n").split("|")[-4:]
+    left = races.PAGE.read_text(encoding="utf-8").partition("| mean |")[2].partition("\n")[0].strip(" |").split("|")[-4:]
     cost, aside, regret, five = map(float, left)
     said = f"they give {100 * cost:.0f} % of the trainings, the best method set aside in {100 * aside:.1f} %"
     said += f" and a mean ratio to it of {math.exp(regret):.3f}, where five seeds for all have {math.exp(five):.3f}."
@@ -74,9 +81,9 @@ def test_the_guide_says_what_the_page_has() -> None:
     assert f"ten seeds takes {100 * min(costs):.0f} to {100 * max(costs):.0f} %" in guide
     assert f"aside in {100 * min(aside):.1f} to {100 * max(aside):.1f} % of races" in guide
     second = races.PAGE.read_text(encoding="utf-8").partition("Regret with a margin")[2]
-    regrets = re.findall(r"^\| digits \| \d+ \| 10 \| \S+ \| (\S+) \| \S+ \| (\S+) ", second, re.M)
+    regrets = re.findall(r"^\| digits \| \d+ \| 10 \| \S+ \| (\S+) \|(?: \S+ \|){3} (\S+) ", second, re.M)
     assert len(regrets) == len(ten) and all(float(race) <= float(five) + 0.0012 for race, five in regrets)
     wide = [line for line in found if not line[3] and line[2] == "5" and line[0] != "equal"]
-    for column, words in ((7, "a race takes {} to {} %"), (9, "calls {} to {} % of the methods worse")):
+    for column, words in ((7, "a race takes {} to {} %"), (9, "calls {} to {} % of them worse")):
         numbers = [float(line[column]) for line in wide]
         assert words.format(f"{100 * min(numbers):.0f}", f"{100 * max(numbers):.0f}") in guide

@@ -44,4 +44,4 @@ def test_the_guide_says_what_the_page_has() -> None:
     )
     assert said and said.groups() == (end[6][2:], end[4], end[3], over[6][2:], over[4])
     saved = [100 * (float(line[2]) - float(line[3])) for line in LINES if line[0] in ("digits", "all studies")]
-    assert f"percentages of the table by at most {max(saved):.0f} points" in guide
+    assert f"would save at most {max(saved):.0f} points of the table's percentages" in guide
