@@ -14,13 +14,15 @@ all pairs are bounded and not those with the leader alone.
                  margin m, so that more seeds would not make it the choice; nothing is said of it but that
 
 A row that is worse or set aside leaves the race. The race ends with one row, after N seeds, or when the seeds that are
-left would make the choice, the row l with the best mean, better by less than a fiftieth of log m on average. With d_i
+left would make the choice, the row l with the best mean, better by less than a twentieth of log m on average. With d_i
 = y_i. - y_l. and s_i^2 = (v_i + v_l) (1/n - 1/N), the variance of what the further seeds change in it, that is at most
 
-    gain = sum_i E max(0, -D_i) = sum_i s_i phi(d_i / s_i) - d_i Phi(-d_i / s_i),    D_i ~ N(d_i, s_i^2)
+    gain = sum_i E max(0, -D_i) = sum_i s_i phi(d_i / s_i) - d_i Phi(-d_i / s_i),    D_i ~ d_i + s_i N(0, 1)
 
 over the rows in the race: the value of information (Raiffa and Schlaifer 1961, "Applied statistical decision theory",
-chapter 5) with a flat prior of the means and the variances as they are estimated.
+chapter 5) with a flat prior of the means. Because the variances are estimated, phi and Phi are those of Student's
+distribution with nu = min((K-1) (n-1), nu_0 + n-1) degrees of freedom, nu_0 of the prior of `simultaneous`, and the
+term of phi has the factor (nu + (d_i/s_i)^2)/(nu-1): with two rows and two seeds the gain is infinite.
 
 **The bounds** c_2, .., c_N spend the error alpha in the course of the race (Lan and DeMets 1983, "Discrete sequential
 boundaries for clinical trials"): of races of equal rows, alpha (n/N)^2 have had a pair beyond its bound after n seeds.
@@ -48,12 +50,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from statistics import NormalDist
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from diffusion_lab.simultaneous import ALPHA, fewer, moderated, without_differences
+from diffusion_lab.simultaneous import ALPHA, PRIOR, fewer, moderated, without_differences
 from diffusion_lab.verdicts import MARGIN
 
 FIRST = 2  # seeds before the first look
@@ -61,9 +62,7 @@ _NOMINAL = 0.6  # of alpha
 _RACES, _CHUNK = 20_000, 2_000
 _LATE, _EARLY = 2, 0.5  # exponents of the share of an error that is spent after a share of the seeds
 _BETA = 0.2  # of setting a row aside
-WORTH = 0.02  # of log m, the least gain for which seeds are trained
-
-_NORMAL = NormalDist()
+WORTH = 0.05  # of log m, the least gain for which seeds are trained
 
 Word = Literal["in", "worse", "set aside"]
 
@@ -157,12 +156,19 @@ def gain(y: np.ndarray, there: np.ndarray, most: int, left: Sequence[int]) -> fl
         most: N >= n.
         left: the rows in the race, which have all n seeds.
     """
+    from scipy.stats import t as student
+
+    rows, n = y.shape
+    degrees = min((rows - 1) * (n - 1), PRIOR + n - 1)
+    if n == most or degrees < 2:
+        return 0.0 if n == most else math.inf
     leader = min(left, key=lambda i: y[i].mean())
     size, error = _pairs(y, there)
     others = [i for i in left if i != leader]
-    s = error[others, leader] * math.sqrt(1 - y.shape[1] / most) + 1e-300  # error^2 = (v_i + v_l) / n
-    z = size[others, leader] / s
-    return float(sum(b * (_NORMAL.pdf(a) - a * _NORMAL.cdf(-a)) for a, b in zip(z.tolist(), s.tolist(), strict=True)))
+    s = error[others, leader] * math.sqrt(1 - n / most) + 1e-300  # error^2 = (v_i + v_l) / n
+    z = np.minimum(size[others, leader] / s, 1e100)
+    density = student.pdf(z, degrees) * (degrees + z**2) / (degrees - 1)
+    return float((s * (density - z * student.sf(z, degrees))).sum())
 
 
 def gaps(y: np.ndarray, there: np.ndarray, most: int, leader: int, alpha: float = ALPHA) -> list[Gap]:

@@ -53,7 +53,7 @@ from diffusion_lab.intervals import student_quantile
 
 ALPHA = 0.05
 _NOMINAL = 0.0375
-_PRIOR = 4  # d: degrees of freedom that all rows together give the variance of one
+PRIOR = 4  # d: degrees of freedom that all rows together give the variance of one
 _TABLES, _CHUNK = 40_000, 4_000
 _LARGE = 500  # numbers of a table, rows x seeds, from which on fewer tables are drawn at a time
 _COMPARABLE = 4  # rows from which on their median tells that one is unlike the others
@@ -157,7 +157,7 @@ def moderated(y: np.ndarray, there: np.ndarray) -> np.ndarray:
     most = _FAR * np.median(squares, -1, keepdims=True) if rows >= _COMPARABLE else np.inf
     beyond = np.maximum(variance - most, 0)
     pooled = (variance - beyond).mean(-1, keepdims=True) + beyond / rows
-    return (_PRIOR * pooled + (n - 1) * variance) / (_PRIOR + n - 1)
+    return (PRIOR * pooled + (n - 1) * variance) / (PRIOR + n - 1)
 
 
 def _weights(own: np.ndarray, there: np.ndarray) -> np.ndarray:
@@ -215,7 +215,7 @@ def fewer(tables: int, rows: int, seeds: int) -> int:
 
 def without_differences(shape: tuple[int, int], random: np.random.Generator, tables: int) -> np.ndarray:
     """(tables, K, S) normal numbers whose row variances are scaled inverse chi-squared."""
-    deviation = np.sqrt(_PRIOR / random.chisquare(_PRIOR, (tables, shape[0], 1)))
+    deviation = np.sqrt(PRIOR / random.chisquare(PRIOR, (tables, shape[0], 1)))
     return random.standard_normal((tables, *shape)) * deviation
 
 

@@ -165,27 +165,31 @@ def test_what_is_no_race_is_refused(there: list[list[bool]]) -> None:
 
 
 def test_the_gain_is_that_of_a_simulation() -> None:
-    """Means of more seeds, drawn with the variances of the first ones; of two rows the bound is the gain itself."""
-    y = race_of(6, 0.0, 0.05, most=3)
+    """Means of more seeds, with variances drawn as they are known; of one other row the bound is the gain itself."""
+    y, random, draws = race_of(6, 0.0, 0.05, 0.5, 0.6, most=3), np.random.default_rng(0), 400_000
     size, error = racing._pairs(y, whole(y))
-    leader = int(y.mean(1).argmin())
-    behind, spread = size[1 - leader, leader], error[1 - leader, leader] * math.sqrt(3)
-    more = np.random.default_rng(0).standard_normal((200_000, 5)).mean(1) * spread + behind
-    later = (3 * behind + 5 * more) / 8
-    first = np.random.default_rng(1).standard_normal(200_000) * spread / math.sqrt(3)  # the truth, given the first
-    later = later + 5 / 8 * first
-    drawn = np.maximum(0, -later)
-    assert racing.gain(y, whole(y), 8, [0, 1]) == pytest.approx(drawn.mean(), abs=4 * drawn.std() / math.sqrt(200_000))
-    assert (
-        racing.gain(y, whole(y), 3, [0, 1])
-        == 0
-        < racing.gain(y, whole(y), 4, [0, 1])
-        < racing.gain(y, whole(y), 8, [0, 1])
-    )
+    first, second = y.mean(1).argsort()[:2]
+    known = np.sqrt(6 / random.chisquare(6, draws))  # nu = min(3 * 2, 4 + 2)
+    one_seed = known * error[second, first] * math.sqrt(3)
+    truth = size[second, first] + one_seed / math.sqrt(3) * random.standard_normal(draws)
+    after = (3 * size[second, first] + 5 * truth + math.sqrt(5) * one_seed * random.standard_normal(draws)) / 8
+    drawn = np.maximum(0, -after)
+    gain = racing.gain(y, whole(y), 8, [first, second])
+    assert gain == pytest.approx(drawn.mean(), abs=4 * drawn.std() / math.sqrt(draws)) and gain > 0.001
+    assert racing.gain(y, whole(y), 3, [first, second]) == 0 < racing.gain(y, whole(y), 4, [first, second]) < gain
+
+
+def test_two_rows_and_two_seeds_say_nothing_of_the_noise() -> None:
+    y = race_of(6, 0.0, 1.0, most=2)
+    assert racing.gain(y, whole(y), 5, [0, 1]) == math.inf and racing.gain(y, whole(y), 2, [0, 1]) == 0
+    assert not racing.is_over(np.pad(y, ((0, 0), (0, 1))), np.pad(whole(y), ((0, 0), (0, 1))), 3, [Standing()] * 2)
 
 
 def test_a_race_ends_when_more_seeds_would_hardly_change_the_choice() -> None:
-    noisy, quiet = race_of(9, 0.0, 0.0, 0.0), np.array([[0.0, 0.0001, 0, 0], [0.05, 0.0502, 0, 0]])
+    noisy, quiet = (
+        race_of(9, 0.0, 0.0, 0.0),
+        np.array([[0.0, 0.0001, 0, 0], [0.05, 0.0502, 0, 0], [0.09, 0.0904, 0, 0]]),
+    )
     for y, over in ((noisy[:, :2], False), (quiet[:, :2], True)):
         found = [Standing()] * len(y)
         there = np.pad(whole(y), ((0, 0), (0, 2)))
@@ -199,7 +203,7 @@ def test_a_race_ends_when_more_seeds_would_hardly_change_the_choice() -> None:
 
 
 def test_the_choice_of_a_race_that_ends_early_is_as_good() -> None:
-    """By the mean distance to the best row, which a fiftieth of the margin bounds; not so without its bound."""
+    """By the mean distance to the best row, which a twentieth of the margin bounds; not so without its bound."""
     random = np.random.default_rng(9)
     truth = 0.1 * random.standard_normal((600, 4))
     values = truth[..., None] + 0.1 * random.standard_normal((600, 4, 5))

@@ -55,7 +55,7 @@ def test_differences_where_the_metric_says_so() -> None:
 def test_many_equal_variances_and_known_correlation_are_dunnetts(monkeypatch: pytest.MonkeyPatch) -> None:
     """With variances known to be equal, c is the quantile of Dunnett's t with correlation 1/2."""
     monkeypatch.setattr(simultaneous, "_NOMINAL", 0.05)
-    monkeypatch.setattr(simultaneous, "_PRIOR", 10_000)
+    monkeypatch.setattr(simultaneous, "PRIOR", 10_000)
     simultaneous._quantiles.cache_clear()
     simultaneous._null.cache_clear()
     rows, seeds = 6, 9

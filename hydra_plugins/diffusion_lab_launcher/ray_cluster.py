@@ -20,11 +20,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from omegaconf import DictConfig
+
 from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.cli.processes import local_devices, on_cpu
 from diffusion_lab.runs.record import as_error, write_failure
 from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome
 from hydra_plugins.diffusion_lab_launcher._pool import Pool
-from hydra_plugins.diffusion_lab_launcher._queue import QueueLauncher, gpus
+from hydra_plugins.diffusion_lab_launcher._queue import QueueLauncher
 from hydra_plugins.diffusion_lab_launcher._screen import Screen
 
 CPUS = 4  # of a job
@@ -132,6 +135,11 @@ class RayTask:
 def ray() -> Any:
     """Ray, which is imported when a sweep needs it."""
     return import_module("ray")
+
+
+def gpus(trainer: DictConfig) -> int:
+    """GPUs that a job needs."""
+    return 0 if on_cpu(trainer) else local_devices(trainer)
 
 
 def check_room(needs: list[dict[str, Any]], there: Mapping[str, float]) -> None:

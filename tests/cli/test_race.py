@@ -318,7 +318,7 @@ def test_a_race_that_has_ended_leaves_no_method_in_it() -> None:
     ):
         lines = page(field, ended, question)
         assert has_ended(field, ended) and lines[-1].endswith("| undecided |") and lines[3].endswith("| leads |")
-        assert "would improve the choice by less than 0.19 % on average" in lines[1]
+        assert "would improve the choice by less than 0.48 % on average" in lines[1]
     whole = field._replace(margin=None)
     assert not has_ended(whole, ended) and "on average" not in page(whole, ended, question)[1]
 
