@@ -30,22 +30,24 @@ from diffusion_lab.arguments import check_integer
 
 
 class Position(NamedTuple):
-    """The position of a microbatch: optimizer step, process, and microbatch within the update."""
+    """The position of a microbatch: optimizer step, process, and microbatch within the update; `first`: rows of the
+    update's first microbatch, which a last one may have fewer than; 0: all have the same."""
 
     step: int
     rank: int = 0
     world_size: int = 1
     micro: int = 0
     accumulate: int = 1
+    first: int = 0
 
     def rows(self, n: int) -> slice:
         """The rows of the global batch that are the n rows of this process and microbatch."""
-        start = (self.micro * self.world_size + self.rank) * n
+        start = (self.micro * self.world_size + self.rank) * max(n, self.first)
         return slice(start, start + n)
 
     def global_rows(self, n: int) -> int:
-        """Rows of the global batch, G, if each process and microbatch has n."""
-        return n * self.world_size * self.accumulate
+        """Rows of the global batch, G, if each process and microbatch has n, or has as many as the first."""
+        return max(n, self.first) * self.world_size * self.accumulate
 
 
 class Streams:

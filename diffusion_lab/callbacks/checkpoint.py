@@ -69,12 +69,16 @@ class Checkpoint(StepCallback):
         super().on_train_start(trainer, pl_module)
         # Otherwise Lightning would still synchronise all processes in every step to check for its signal.
         trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None
-        self._record = find(trainer, RunRecord)
+        self._record, self._written = find(trainer, RunRecord), trainer.global_step
         self._run = self.directory.parent if self._record is None else self._record.directory
         for evaluation in evaluations(trainer):
             evaluation.around = self._around
         if last_step(trainer) == 0 and not (self.directory / LAST).exists():
             self._write_start(trainer)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.global_step > self._written:  # ended early, as by EarlyStopping or max_time
+            self._write(trainer, trainer.global_step)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self.signals.restore()
@@ -113,7 +117,7 @@ class Checkpoint(StepCallback):
             self._record.settle(evaluation, step)
 
     def _write(self, trainer: Trainer, step: int) -> None:
-        directory = current(self.directory)
+        self._written, directory = step, current(self.directory)
         guard = find(trainer, Guard)
         if guard is not None:
             guard.check(trainer)

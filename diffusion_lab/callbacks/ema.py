@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
-from torch import Tensor
+from torch import Tensor, nn
 
 from diffusion_lab.averaging import AveragingRule, ConstantDecay, Name, drop_after, write
 from diffusion_lab.callbacks.base import StepCallback, find, run_module
+from diffusion_lab.eval_mode import eval_mode
+from diffusion_lab.runs.names import AVERAGES
 from diffusion_lab.training import RunModule
-from diffusion_lab.training.run_module import Record
+from diffusion_lab.training.run_module import Record, StepLoop
 from diffusion_lab.training.sharded import cut, gathered, whole
 
 
@@ -46,10 +49,14 @@ class EMA(StepCallback):
         self.decays = tuple(decays)
         self.rule = ConstantDecay(decays, warmup) if rule is None else rule
         self._averages: dict[Name, dict[str, Tensor]] = {}
+        self._of: weakref.ref[nn.Module] | None = None  # whose averages these are; None: of a checkpoint
         self._validating = ExitStack()
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        parameters = dict(run_module(pl_module).model.named_parameters())
+        model = run_module(pl_module).model
+        if self._of is not None and self._of() is not model:
+            self._averages = {}  # of another training with the same callback
+        self._of, parameters = weakref.ref(model), dict(model.named_parameters())
         for average in self.rule.names:
             kept = self._averages.get(average, {})
             other = next((name for name, p in parameters.items() if name in kept and kept[name].shape != p.shape), None)
@@ -64,8 +71,18 @@ class EMA(StepCallback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_train_start(trainer, pl_module)
+        folder = Path(trainer.default_root_dir)
         if self.rule.snapshot_every and trainer.is_global_zero:
-            drop_after(Path(trainer.default_root_dir), trainer.global_step)
+            if (
+                trainer.global_step == 0
+                and not isinstance(trainer.fit_loop, StepLoop)
+                and any((folder / AVERAGES).glob("*/*"))
+            ):
+                raise ValueError(
+                    f"{folder / AVERAGES} must not have snapshots of another training, which this one would replace; "
+                    "use another default_root_dir of the trainer"
+                )
+            drop_after(folder, trainer.global_step)
 
     @torch.no_grad()
     def on_step_end(self, trainer: Trainer, module: RunModule, step: int, records: list[Record]) -> None:
@@ -107,6 +124,9 @@ class EMA(StepCallback):
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self._validating.close()
 
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_of": None}  # a weak reference cannot be pickled
+
     def state_dict(self) -> dict[str, Any]:
         return {str(name): whole(dict(average)) for name, average in self._averages.items()}
 
@@ -117,23 +137,15 @@ class EMA(StepCallback):
                 f"{self.rule.argument}={missing} must be among the checkpoint's {sorted(state_dict)}; "
                 "an average cannot start in the middle of a run"
             )
-        self._averages = {name: state_dict[str(name)] for name in self.rule.names}
+        self._averages, self._of = {name: state_dict[str(name)] for name in self.rule.names}, None
 
 
 @contextmanager
 def averaged_weights(trainer: Trainer, module: RunModule) -> Iterator[Name | None]:
     """Eval mode with the first averaged weights if the trainer has an `EMA`; yields its name, None for raw weights."""
-    ema, training = find(trainer, EMA), module.training
-    module.eval()
-    try:
-        if ema is None:
-            with gathered(module.modules()):
-                yield None
-        else:
-            with ema.use(module) as name, gathered(module.modules()):
-                yield name
-    finally:
-        module.train(training)
+    ema = find(trainer, EMA)
+    with eval_mode(module), nullcontext() if ema is None else ema.use(module) as name, gathered(module.modules()):
+        yield name
 
 
 @torch.no_grad()

@@ -192,7 +192,8 @@ class Generation(EvaluationCallback):
         solver: how to sample.
         evaluation: the metrics and their number of samples.
         every: optimizer steps between two generations; with 0 only at the end, and only if there are metrics.
-        metrics_every: minimum interval in optimizer steps between two evaluations; 0 evaluates at every generation.
+        metrics_every: metrics are evaluated at the first generation at or after each multiple of so many optimizer
+            steps; 0 evaluates them at every generation.
         grid: number of images in the grid, preferably a square.
     """
 

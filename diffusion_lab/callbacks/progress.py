@@ -115,15 +115,16 @@ class Progress(StepCallback):
         now = time.perf_counter()
         if step == self._first + 1:
             self._steady = now, step, self._spent()
-        if not trainer.is_global_zero or (now - self._read < self.every and step < last_step(trainer)):
+        last = last_step(trainer)
+        if not trainer.is_global_zero or (now - self._read < self.every and not 0 <= last <= step):
             return
         self._read = now
         loss = shown_loss(trainer, records)
         if self._bar is not None:
-            self._bar.at(step, loss, self._rest(trainer, step))
+            self._bar.at(step, loss, self._rest(trainer, step) if last >= 0 else None)
         # The first line comes early, so that the user soon sees how long the run will take.
         wait = self.line_every if self._lined_step > self._first else min(2.0, self.line_every)
-        if now - self._lined >= wait or step >= last_step(trainer):
+        if now - self._lined >= wait or 0 <= last <= step:
             self._line(trainer, step, now, loss)
 
     def _line(self, trainer: Trainer, step: int, now: float, loss: str) -> None:
@@ -132,21 +133,24 @@ class Progress(StepCallback):
             since, before, _ = self._steady
         rate = (step - before) * self._batch / max(now - since, 1e-9)
         self._lined, self._lined_step = now, step
+        limit = last_step(trainer)  # -1: something else than a number of steps ends the training
+        rest = self._rest(trainer, step) if limit >= 0 else None
+        of, eta = ("", "") if rest is None else (f"/{limit}", f"eta {duration(rest)}  ")
         values = {
             "step": step,
             "images": step * self._batch,
             "seconds": round(self.elapsed(), 3),
             "images_per_second": round(rate, 2),
             "memory_mb": round(memory_mb(trainer.strategy.root_device), 1),
-            "eta_seconds": round(self._rest(trainer, step), 1),
+            **({} if rest is None else {"eta_seconds": round(rest, 1)}),
             "training_seconds": round(self.elapsed() - self.evaluated(), 3),
         }
         append_lines(self.directory / TIMING, [values])
         mirror_values(trainer, {f"cost/{key}": values[key] for key in ("images_per_second", "memory_mb")})
         if self._bar is None:
             print(
-                f"step {step}/{last_step(trainer)}  images {step * self._batch / 1000:.1f}k  "
-                f"time {duration(self.elapsed())}  images/s {rate:.0f}  eta {duration(self._rest(trainer, step))}  "
+                f"step {step}{of}  images {step * self._batch / 1000:.1f}k  "
+                f"time {duration(self.elapsed())}  images/s {rate:.0f}  {eta}"
                 f"{loss + '  ' if loss else ''}memory {values['memory_mb'] / 1000:.1f} GB",
                 flush=True,
             )

@@ -191,6 +191,12 @@ class ImageDataModule(LightningDataModule):
     def train_dataloader(self) -> Iterable[dict[str, Any]]:
         """Endless, or of one pass over the images (`EpochOrder`) if the trainer's number of epochs is limited."""
         trainer = self.trainer
+        accumulate = getattr(trainer, "accumulate_grad_batches", self.accumulate)
+        if accumulate != self.accumulate:
+            raise ValueError(
+                f"accumulate={self.accumulate} must be the trainer's accumulate_grad_batches={accumulate}, into which "
+                f"a batch is divided; use ImageDataModule(.., accumulate={accumulate})"
+            )
         endless = getattr(trainer, "max_epochs", -1) in (None, -1)
         images, order = self.source.train(), self.image_order
         self.order = (StepOrder if endless else EpochOrder)(

@@ -16,6 +16,7 @@ from torch import Tensor
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.diffusion import Denoiser, bits_per_dim
 from diffusion_lab.distributed import rank, sum_, world_size
+from diffusion_lab.eval_mode import eval_mode
 from diffusion_lab.metrics.metric import Given, Metric
 from diffusion_lab.metrics.result import of_test_images
 from diffusion_lab.metrics.sampling import SampleNoise
@@ -84,12 +85,12 @@ def mean_bits_per_dim(
         device: device of the computation.
         progress: whether to show it.
     """
-    split, training = data.source.test(), denoiser.training
+    split = data.source.test()
     count = min(images, len(split))
     chosen = torch.arange(count) * len(split) // count
     mine, total = chosen[rank() :: world_size()], torch.zeros(2, dtype=torch.float64, device=device)
-    denoiser.eval()
-    with shown(BitsPerDim.name, len(mine) * denoiser.num_timesteps, "network calls", show=progress) as task:
+    calls = len(mine) * denoiser.num_timesteps
+    with eval_mode(denoiser), shown(BitsPerDim.name, calls, "network calls", show=progress) as task:
         for ids in mine.split(batch_size):
             x0, cond = data.conditions.of_images(split, ids)
             drawn = SampleNoise(seed, ids.tolist(), tuple(x0.shape[1:]))
@@ -101,6 +102,5 @@ def mean_bits_per_dim(
             here = {key: value.to(device) for key, value in cond.items()}
             bound = bits_per_dim(denoiser, x0.to(device), noise, **here).total.double()
             total += torch.stack([bound.sum(), torch.full_like(bound, 1.0).sum()])
-    denoiser.train(training)
     bits, measured = sum_(total).tolist()
     return bits / measured

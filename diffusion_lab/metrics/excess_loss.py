@@ -28,6 +28,7 @@ from diffusion_lab.arguments import check_integer, check_number
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.diffusion import Denoiser, NoiseSchedule
 from diffusion_lab.distributed import rank, sum_, world_size
+from diffusion_lab.eval_mode import eval_mode
 from diffusion_lab.metrics.floor import formula_floor, image_floor
 from diffusion_lab.metrics.metric import Given, Metric, Model
 from diffusion_lab.metrics.result import of_test_images
@@ -132,11 +133,11 @@ def eps_losses(model: Model, t: Tensor, images: int) -> Tensor:
         images: evenly spread over the test split.
     """
     denoiser, data = model.denoiser, model.data
-    split, training = data.source.test(), denoiser.training
+    split = data.source.test()
     mine = (torch.arange(images) * len(split) // images)[rank() :: world_size()]
     total = torch.zeros(len(t), dtype=torch.float64, device=model.device)
-    denoiser.eval()
-    with shown("loss of test images", len(mine) * len(t), "network calls", show=model.progress) as task:
+    calls = len(mine) * len(t)
+    with eval_mode(denoiser), shown("loss of test images", calls, "network calls", show=model.progress) as task:
         for ids in mine.split(model.batch_size):
             images_here, given = data.conditions.of_images(split, ids)
             x0, cond = images_here.to(model.device), {key: value.to(model.device) for key, value in given.items()}
@@ -147,5 +148,4 @@ def eps_losses(model: Model, t: Tensor, images: int) -> Tensor:
                 error = denoiser.estimate(x_t, rows, **cond).x0.double() - x0
                 total[k] += error.square().flatten(1).mean(1).sum()
                 task.advance(len(x0))
-    denoiser.train(training)
     return (sum_(total) / images).cpu() * denoiser.schedule.snr.cpu()[t]

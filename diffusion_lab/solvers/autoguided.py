@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from diffusion_lab.arguments import check_number
 from diffusion_lab.diffusion import Denoiser
+from diffusion_lab.eval_mode import eval_mode
 from diffusion_lab.runs.trained_run import TrainedRun
-from diffusion_lab.solvers.base import Around, Bar, Noise, Solver, eval_mode
+from diffusion_lab.solvers.base import Around, Bar, Noise, Solver
 from diffusion_lab.solvers.spacing import Steps
 
 
@@ -64,7 +65,7 @@ class Autoguided(Around):
                 "the same settings, for fewer steps or with a smaller network"
             )
 
-        if self.needs_null_label and denoiser.null_label != self._weak_model().null_label:
+        if self.needs_null_label and denoiser.null_label not in (None, self._weak_model().null_label):
             raise ValueError(
                 f"{which} must be trained with label dropout, as the model that it guides is, because "
                 f"base={type(self.base).__name__} asks both for samples without a label"

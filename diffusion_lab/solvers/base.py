@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any, Self
 
 import torch
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 
 from diffusion_lab.arguments import check_made
 from diffusion_lab.diffusion import Denoiser, NoiseSchedule
+from diffusion_lab.eval_mode import eval_mode
 from diffusion_lab.progress import progress as shown
 from diffusion_lab.solvers.spacing import Steps, parse_counts, space_timesteps
 
@@ -139,18 +139,6 @@ def describe_steps(steps: Steps | None) -> str:
     if steps is None:
         return "full"
     return ",".join(str(count) for count in steps) if isinstance(steps, list) else str(steps)
-
-
-@contextmanager
-def eval_mode(module: nn.Module) -> Iterator[None]:
-    """Eval mode inside; the mode of each submodule is restored, also of frozen ones."""
-    training = [part for part in module.modules() if part.training]
-    module.eval()
-    try:
-        yield
-    finally:
-        for part in training:
-            part.training = True
 
 
 class Around(Solver, ABC):

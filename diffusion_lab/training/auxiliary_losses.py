@@ -13,6 +13,7 @@ from torch.func import functional_call
 from diffusion_lab.arguments import check_made
 from diffusion_lab.auxiliary import Auxiliary
 from diffusion_lab.diffusion import Step, TrainingNoise
+from diffusion_lab.eval_mode import eval_mode
 from diffusion_lab.failure import Failure, WrongResult
 from diffusion_lab.networks.checks import layer_fault
 from diffusion_lab.streams import Streams
@@ -97,11 +98,10 @@ class AuxiliaryLosses(nn.ModuleDict):
         and its name.
         """
         weights = {name: value.to("meta") for name, value in (*network.named_parameters(), *network.named_buffers())}
-        t, training = torch.zeros(len(x0), dtype=torch.int64, device="meta"), network.training
-        with self.watching(), torch.no_grad():
+        t = torch.zeros(len(x0), dtype=torch.int64, device="meta")
+        with self.watching(), eval_mode(network), torch.no_grad():
             meta = {name: value.to("meta") for name, value in cond.items()}
-            functional_call(network.eval(), weights, (x0.to("meta"), t), meta)
-        network.train(training)
+            functional_call(network, weights, (x0.to("meta"), t), meta)
         with torch.random.fork_rng(devices=[]):
             for name, loss in self.unbuilt.items():
                 torch.manual_seed(streams.key(f"init-{name}"))

@@ -219,9 +219,9 @@ class DiffusionModule(RunModule):
         return dict(batch) if self._own_batches is None else self._own_batches.read(batch)
 
     def training_step(self, batch: Any, batch_idx: int) -> dict[str, Any]:
-        self._tick()
         cond = self.read(batch)
         x0 = cond.pop("image")
+        self._tick(len(x0))
         # In batches of one's own `index` may be a keyword of the network.
         self._index = cond.pop("index", None) if self._own_batches is None else None
         seed_dropout(self.streams, self.position, x0.device)

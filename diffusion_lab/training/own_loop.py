@@ -195,7 +195,8 @@ class LoopSampler:
         self.sampler.to(device)
 
     def _context(self, rows: int, device: torch.device, micro: int, cond: dict[str, Tensor]) -> Context:
-        position = Position(self._step, rank(), world_size(), micro, self.accumulate)
+        first = len(self._drawn[0][2].t) if self._drawn else rows
+        position = Position(self._step, rank(), world_size(), micro, self.accumulate, first)
         probe = None
         if self._evaluated is not None:
             probe = DenoiserProbe(self._evaluated, self._streams, max_rows=2 * rows)
@@ -213,12 +214,8 @@ class _Evaluated:
     def __init__(self, network: nn.Module, losses: Losses) -> None:
         self._network, self._losses = network, losses
 
-    @property
-    def training(self) -> bool:
-        return self._network.training
-
-    def train(self, mode: bool = True) -> nn.Module:
-        return self._network.train(mode)
+    def modules(self) -> Iterator[nn.Module]:
+        return self._network.modules()
 
     def eval(self) -> nn.Module:
         return self._network.eval()

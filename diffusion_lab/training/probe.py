@@ -10,15 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from diffusion_lab.distributed import rank, sum_, world_size
+from diffusion_lab.eval_mode import eval_mode
 from diffusion_lab.streams import Streams
 
 
 class WithLoss(Protocol):
     """What is evaluated: a `Denoiser`, or a network of another loop with the function of its losses."""
 
-    @property
-    def training(self) -> bool: ...
-    def train(self, mode: bool = True) -> Any: ...
+    def modules(self) -> Iterator[nn.Module]: ...
     def eval(self) -> Any: ...
     def parameters(self) -> Iterator[nn.Parameter]: ...
     def loss(self, x0: Tensor, eps: Tensor, t: Tensor, **cond: Tensor) -> Any:
@@ -79,7 +78,7 @@ class DenoiserProbe:
         """
         eps = self._noise((total, *x0.shape[1:]), x0.device, seed)[index]
         parts = []
-        with nullcontext() if keep_mode else self._evaluating(), self.precision():
+        with nullcontext() if keep_mode else eval_mode(self.denoiser), self.precision():
             for some in self._calls(len(x0), x0.device):
                 here = {key: value[some] for key, value in cond.items()}
                 parts.append(self.denoiser.loss(x0[some], eps[some], t[some], **here).native)
@@ -141,15 +140,6 @@ class DenoiserProbe:
         return self.streams.normal(shape, "timesteps", -1, seed, device=device)
 
     @contextmanager
-    def _evaluating(self) -> Iterator[None]:
-        training = self.denoiser.training
-        self.denoiser.eval()
-        try:
-            yield
-        finally:
-            self.denoiser.train(training)
-
-    @contextmanager
     def _as_in_evaluation(self) -> Iterator[None]:
-        with self._evaluating(), self.precision():
+        with eval_mode(self.denoiser), self.precision():
             yield

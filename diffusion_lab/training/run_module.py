@@ -189,10 +189,13 @@ class RunModule(LightningModule):
         if self._trainer is not None:
             checkpoint["accumulate"] = self.trainer.accumulate_grad_batches
 
-    def _tick(self) -> None:
+    def _tick(self, rows: int) -> None:
         """Count microbatches since the last optimizer step; Lightning's own count is off by one after a crash."""
         step, before = self.global_step, self._position
-        self._position = before._replace(step=step, micro=before.micro + 1 if step == before.step else 0)
+        if step == before.step:
+            self._position = before._replace(micro=before.micro + 1)
+        else:
+            self._position = before._replace(step=step, micro=0, first=rows)
 
     def configure_callbacks(self) -> list[Callback]:
         """Ends each batch before a `ModelCheckpoint` of Lightning writes; a hook of the module would come after it, and

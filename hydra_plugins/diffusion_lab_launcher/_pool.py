@@ -72,6 +72,7 @@ class Pool:
         self.gpus, self.timeout_s, self.fail_fast = gpus, timeout_s, fail_fast
         self.stopped_by = 0  # the signal that ended the sweep
         self._signals_seen = self._signals_forwarded = 0
+        self._killed = False  # by a second signal
 
     def run(self, jobs: list[Job], screen: Screen) -> list[Outcome]:
         """All jobs; returns their outcomes in the same order."""
@@ -150,7 +151,7 @@ class Pool:
             return Outcome(job, "locked", "another process is training it")
         if self.stopped_by and (code == 128 + self.stopped_by or code == -self.stopped_by):
             return Outcome(job, "interrupted", f"stopped by signal {self.stopped_by}")
-        if self._signals_forwarded > 1 and code == -signal.SIGKILL:
+        if self._killed and code == -signal.SIGKILL:
             return Outcome(job, "interrupted", f"killed by the second signal {self.stopped_by}")
         if item.asked is not None:
             status, kind = "timeout", "Timeout"
@@ -195,6 +196,7 @@ class Pool:
         screen.stopping(self.stopped_by, len(running), first)
         for item in running:
             item.child.ask(self.stopped_by) if first else item.child.kill(signal.SIGKILL)
+        self._killed = not first
 
 
 def pause(seconds: float) -> float:

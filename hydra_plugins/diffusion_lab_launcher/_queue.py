@@ -8,21 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from omegaconf import DictConfig
-
 from diffusion_lab.arguments import is_number
 from diffusion_lab.cli.errors import ConfigError
-from diffusion_lab.cli.processes import local_devices, on_cpu
 from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome
 from hydra_plugins.diffusion_lab_launcher._pool import sweep_value
 from hydra_plugins.diffusion_lab_launcher._screen import Screen
 from hydra_plugins.diffusion_lab_launcher._turns import in_turns
 from hydra_plugins.diffusion_lab_launcher.launcher import DiffusionLabLauncher
-
-
-def gpus(trainer: DictConfig) -> int:
-    """GPUs that a job needs, on each of its machines."""
-    return 0 if on_cpu(trainer) else local_devices(trainer)
 
 
 class Handle(Protocol):

@@ -17,10 +17,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from omegaconf import DictConfig
+
 from diffusion_lab.cli.errors import ConfigError
-from diffusion_lab.cli.processes import world_size
+from diffusion_lab.cli.processes import local_devices, world_size
 from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome
-from hydra_plugins.diffusion_lab_launcher._queue import QueueLauncher, gpus
+from hydra_plugins.diffusion_lab_launcher._queue import QueueLauncher
 from hydra_plugins.diffusion_lab_launcher._remote import Remote, outcome_of
 
 
@@ -69,7 +71,7 @@ class ClusterLauncher(QueueLauncher):
         """The parameters, which all jobs of an array share."""
         if self.parameters.get("gpus_per_node") != "auto":
             return self.parameters
-        return self.parameters | {"gpus_per_node": max(gpus(job.config.trainer) for job in jobs)}
+        return self.parameters | {"gpus_per_node": max(_gpus(job.config.trainer) for job in jobs)}
 
     def submit(self, jobs: list[Job], folder: Path) -> list[Any]:
         """submitit's handles of the jobs, which are one SLURM array."""
@@ -81,3 +83,8 @@ class ClusterLauncher(QueueLauncher):
         handles = executor.map_array(Remote(self.task, self.context), jobs)
         print(f"submitted as {', '.join(str(handle.job_id) for handle in handles)}", flush=True)
         return handles
+
+
+def _gpus(trainer: DictConfig) -> int:
+    """GPUs that a job asks for; whether the machine that submits it has some says nothing."""
+    return 0 if trainer.get("accelerator") == "cpu" else local_devices(trainer)

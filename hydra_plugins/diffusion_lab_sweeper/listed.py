@@ -48,7 +48,7 @@ class ListedSweeper(ProductsSweeper):
                 if len(split_values(word)) > 1:
                     raise ConfigError(
                         f"hydra.sweeper.file={file} must have one value of each key on line {number}, and has {word}; "
-                        "write a line for each"
+                        "write a line for each, or quote a value that has a comma: \"key='a,b'\""
                     )
             self.jobs += [job] if job else []
         if not self.jobs:

@@ -49,5 +49,5 @@ def stepped(of: Any, rows: int = 6) -> dict[str, Any]:
 
 def at(of: Any, step: int) -> Any:
     """The same module before the update number `step` + 1."""
-    of._position, of._tick = Position(step), lambda: None
+    of._position, of._tick = Position(step), lambda rows: None
     return of

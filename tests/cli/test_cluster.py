@@ -162,6 +162,8 @@ def test_the_batch_script(in_folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
     executor = submitit.AutoExecutor(folder=in_folder, cluster="slurm", slurm_max_num_timeout=3)
     launcher = ClusterLauncher("local", 3, parameters)
     executor.update_parameters(**launcher.asked([Job(0, [], cfg, in_folder)]))
+    cfg.trainer.accelerator = "auto"  # what this machine has is not what the job's will have
+    assert launcher.asked([Job(0, [], cfg, in_folder)])["gpus_per_node"] == 2
     cfg.trainer.accelerator = "cpu"
     assert launcher.asked([Job(0, [], cfg, in_folder)])["gpus_per_node"] == 0
     script = executor._executor._make_submission_file_text("train", "id")

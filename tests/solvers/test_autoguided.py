@@ -132,6 +132,8 @@ def test_a_weak_model_without_label_dropout_gives_no_samples_without_a_label() -
     Guided(Autoguided(DDIM(6), weak)).check_model(good)  # there the weak model is given the label alone
     weak.null_label = 10
     Autoguided(Guided(DDIM(6)), weak).check_model(good)
+    good.null_label = None  # of which the data's own check speaks
+    Autoguided(Guided(DDIM(6)), weak).check_model(good)
 
 
 def test_the_weak_network_runs_in_eval_mode_and_gets_its_own_mode_back() -> None:

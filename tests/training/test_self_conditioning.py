@@ -71,7 +71,7 @@ def test_rows_do_not_depend_on_processes_and_microbatches() -> None:
     whole, part = at(module(), 3), module()
     pairs = whole.pair(images(), {})
     whole.losses(pairs)
-    part._position, part._tick = Position(3, 1, 3), lambda: None
+    part._position, part._tick = Position(3, 1, 3), lambda rows: None
     rows = slice(2, 4)
     part.losses(type(pairs)(*(value[rows] for value in (pairs.x0, pairs.eps, pairs.t, pairs.weight)), {}))
     assert torch.equal(part.network.given[1], whole.network.given[1][rows])

@@ -10,6 +10,7 @@ import torch
 from omegaconf import DictConfig
 
 from diffusion_lab.annealing import Constant
+from diffusion_lab.callbacks import EMA
 from diffusion_lab.cli.build_model import build_network, network_arguments
 from diffusion_lab.cli.checks.compatibility import (
     deleted_faults,
@@ -27,6 +28,7 @@ from diffusion_lab.cli.checks.machine import check_disk
 from diffusion_lab.cli.checks.method import MethodCheck
 from diffusion_lab.cli.checks.nodes import NETWORK_ARGUMENTS
 from diffusion_lab.cli.checks.setting import as_text
+from diffusion_lab.cli.config import choices_of
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, nearest
 from diffusion_lab.cli.load import open_runs, trusted
 from diffusion_lab.cli.metric_files import misnamed
@@ -75,6 +77,11 @@ class _PartsCheck(MethodCheck):
         if not self.errors:
             acting = {path.partition(".")[2]: self.objects[path] for path in callbacks}
             self.say(*missing_callbacks(self.objects, acting.values()), *unfit_callbacks(kind, acting))
+            if self.cfg.get("averaging") is not None and not any(isinstance(one, EMA) for one in acting.values()):
+                self.say(
+                    f"averaging={choices_of(self.cfg).get('averaging')} must be null without callbacks.ema, which "
+                    "averages; add callbacks=default, or leave it out"
+                )
             data = self.objects["dataset"]
             results = [name for one in acting.values() for name in getattr(one, "results", lambda data: ())(data)]
             self._check_sweep_metric(results)

@@ -1,0 +1,28 @@
+"""Eval mode for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from torch import nn
+
+
+class Modules(Protocol):
+    """A module, or what stands for one."""
+
+    def modules(self) -> Iterator[nn.Module]: ...
+    def eval(self) -> Any: ...
+
+
+@contextmanager
+def eval_mode(module: Modules) -> Iterator[None]:
+    """Eval mode inside; the mode of each submodule is restored, so a part that is frozen in eval mode stays so."""
+    training = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
