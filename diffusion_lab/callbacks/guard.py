@@ -54,7 +54,12 @@ class Guard(StepCallback):
         self._on_cpu = pl_module.device.type == "cpu"
         weights = locals_of([p.detach() for p in pl_module.parameters()])
         # One row in memory order per tensor: views, which follow the weights.
-        rows = [w.as_strided((w.numel(),), (1,)) if w.is_contiguous() or _dense(w) else w for w in weights]
+        rows = [
+            w.as_strided((w.numel(),), (1,))
+            if w.is_contiguous() or (w.ndim == 4 and w.is_contiguous(memory_format=torch.channels_last)) or _dense(w)
+            else w
+            for w in weights
+        ]
         self._small = [row for row in rows if row.numel() <= SMALL and row.ndim == 1]
         self._large = [row for row in rows if row.numel() > SMALL or row.ndim != 1]
 

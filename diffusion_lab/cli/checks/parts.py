@@ -92,7 +92,8 @@ class _PartsCheck(MethodCheck):
         self._losses = {path: self.objects[path] for path in auxiliary if path in self.objects}
         compared = {"model": kind.trains, "coupling": self.objects.get("coupling")} | self._losses
         self.say(*accumulation_faults(self.cfg.accumulate, compared))
-        self.say(*single_row_faults(self.cfg.batch_size, self._losses))
+        if self._losses:
+            self.say(*single_row_faults(self.cfg.batch_size, self._losses))
         self._check_optimizer()
         self._open_runs()
         if "dataset" in self.objects:
