@@ -94,7 +94,8 @@ def answers(data: str) -> str:
         f"{shown(beside)} times that{_confirmed(everything, best)}.",
         f"**What matters**: of the variance of the logarithm, schedule explains {share['schedule']:.0%}, prediction "
         f"{share['prediction']:.0%} and sampler {share['sampler']:.0%} by themselves, prediction and sampler together "
-        f"another {share['prediction x sampler']:.0%}, schedule and sampler {together:.0%}, and "
+        f"another {share['prediction x sampler']:.0%}, schedule and sampler {together:.0%} "
+        f"({share['schedule x prediction x sampler']:.1%} of it only with the prediction), and "
         f"{share['seeds']:.0%} is left to the seeds.",
         f"**Samplers**, in the mean over the predictions: {_best_samplers(y, names)}. What each gains with each "
         "prediction is on its [option page](../../docs/options/sampler/README.md).",

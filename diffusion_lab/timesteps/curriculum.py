@@ -30,8 +30,8 @@ class CLTS(TimestepSampler):
     With `mean_end`, mu = round((mean + g (mean_end - mean)) T).
 
     Each draw uses one uniform random number u: if u < g, it is mapped to a timestep of N, else to a uniform one, so no
-    table is computed again as training goes on. With std = 1, the literal reading of the paper, even g = 1 changes p_t
-    only by -17 % to +6 %.
+    table is computed again as training goes on. With the defaults, std = 1 and mean = 0.3, N is nearly uniform: even
+    g = 1 changes p_t only by -17 % to +6 %.
 
     Differs from the paper: its section 4.2 says "variance sigma = T", which is read here as the standard deviation,
     because with a variance of T (std = 1/sqrt(T) here) almost all timesteps would never be drawn.

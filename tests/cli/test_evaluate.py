@@ -61,3 +61,13 @@ def test_a_value_that_is_measured_otherwise_than_the_run_s_own_is_said_to_be() -
     ]
     assert evaluate.other_protocols(before, [line("fd4", solver="ddim-20-eta0")]) == []
     assert evaluate.other_protocols([], guided) == []
+
+
+def test_another_value_by_the_same_protocol_is_told() -> None:
+    was = [{"step": 4, "name": "fd4", "value": 127.6, "protocol": {"samples": 4}}]
+    result = MetricResult("fd4", 0.5, {"samples": 4}, "lower", "")
+    (said,) = evaluate.other_values(was, [result], 4)
+    assert said.startswith("the run's own fd4 is 127.6 by the same protocol, and is what reports show")
+    assert evaluate.other_values(was, [result], 2) == []  # an earlier checkpoint
+    assert evaluate.other_values(was, [result._replace(protocol={"samples": 8})], 4) == []
+    assert evaluate.other_values(was, [result._replace(value=127.7)], 4) == []  # as of another processor

@@ -104,6 +104,15 @@ def test_the_next_command_follows_the_state(tmp_path):
     assert next_of(tmp_path) == f"diffusion-lab report {tmp_path} --metric precision1k_digits"
 
 
+def test_no_more_seeds_for_a_metric_without_a_better_side(tmp_path):
+    for seed, better in enumerate(("lower", "neither")):
+        write_run(tmp_path / better, "uniform", seed, steps=250)
+        lines = (tmp_path / better / "evaluations.jsonl").read_text()
+        (tmp_path / better / "evaluations.jsonl").write_text(lines.replace('"lower"', f'"{better}"'))
+        command = next_of(tmp_path / better)
+        assert ("seed=" in command) == (better == "lower") and ("--metric" in command) == (better == "neither")
+
+
 def test_more_seeds_are_of_the_method_that_lacks_them_and_those_of_the_others(tmp_path):
     for seed in (0, 4, 5):
         write_run(tmp_path / f"z{seed}", "uniform", seed, steps=250)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
+from diffusion_lab.arguments import is_number
 from diffusion_lab.cli.checks.run_arguments import listed, parse_seeds
 from diffusion_lab.cli.conf_folder import conf_dir
 from diffusion_lab.cli.config import with_value
@@ -71,7 +72,7 @@ def run(cfg: DictConfig) -> float | None:
     for warning in dict.fromkeys(filter(None, warnings)):
         print(f"warning: {warning}", file=sys.stderr)
     console.print(f"protocol: {json.dumps(first[0].protocol)}", soft_wrap=True)
-    for sentence in other_protocols(before, first):
+    for sentence in (*other_protocols(before, first), *other_values(before, first, step)):
         console.print(sentence, soft_wrap=True)
     console.print(f"written to {path}; next: {command('report', Path(cfg.run).parent)}", soft_wrap=True)
     return first[0].value
@@ -88,6 +89,21 @@ def other_protocols(before: Sequence[dict[str, Any]], results: Sequence[MetricRe
             words = ", ".join(f"{key} {json.dumps(there.get(key))}, not {json.dumps(here.get(key))}" for key in keys)
             found.setdefault(words, []).append(result.name)
     return [f"the run's own {', '.join(names)}: {words}" for words, names in found.items() if words]
+
+
+def other_values(before: Sequence[dict[str, Any]], results: Sequence[MetricResult], step: int) -> list[str]:
+    """A sentence of each metric whose value at this step was another one by the same protocol."""
+    found = []
+    for result in results:
+        protocol = json.loads(json.dumps(result.protocol))
+        was = next((row for row in before if (row.get("name"), row.get("step")) == (result.name, step)), {})
+        if was.get("protocol") == protocol and is_number(was.get("value")):
+            if not math.isclose(was["value"], result.value, rel_tol=0.01):
+                found.append(
+                    f"the run's own {result.name} is {was['value']:.4g} by the same protocol, and is what reports "
+                    "show; has the metric changed? give it another name then"
+                )
+    return found
 
 
 def _measure(

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from diffusion_lab.printable import one_line
 from diffusion_lab.reports.comparison.cells import Cell, Column, Comparison, number
 from diffusion_lab.reports.comparison.groups import Group, data_notes
-from diffusion_lab.reports.comparison.metrics import metric_names, protocols, values
+from diffusion_lab.reports.comparison.metrics import directed, metric_names, protocols, values
 from diffusion_lab.runs import shell_commands
 from diffusion_lab.runs.identity import words_for_latents
 from diffusion_lab.runs.run import Run, RunFolder
@@ -203,8 +203,8 @@ def next_command(folder: RunFolder, groups: Sequence[Group], metric: str) -> tup
         return shell_commands.command("report", folder.path), "again, when the running ones have ended"
     seeds = sorted({run.seed for run in folder.runs if run.seed is not None})
     few = min(groups, key=lambda group: len(group.done), default=None)
-    if seeds and any(map(folder.is_of_race, folder.runs)):  # in which a method that has left gets no seed
-        seeds = []
+    if seeds and (any(map(folder.is_of_race, folder.runs)) or not directed(groups, metric)):
+        seeds = []  # a method that has left a race gets none, and a metric that has no better side no verdict
     if seeds and (few is None or len(few.done) < CLAIM_SEEDS):
         own = few.runs if few else folder.runs
         had = {run.seed for run in own if run.seed is not None}
