@@ -75,7 +75,7 @@ def _step(module: Any, rows: int) -> Step:
     optimizer = module.configure_optimizers()
     batch = {"image": torch.randn(rows, 1, 8, 8, generator=torch.Generator().manual_seed(0))}
     batch |= {"index": torch.arange(rows)} if hasattr(module, "_index") else {}
-    module._tick = lambda: None
+    module._tick = lambda *_: None
 
     def step() -> None:
         module._position = module._position._replace(step=module._position.step + 1)

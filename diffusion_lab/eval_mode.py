@@ -19,10 +19,11 @@ class Modules(Protocol):
 @contextmanager
 def eval_mode(module: Modules) -> Iterator[None]:
     """Eval mode inside; the mode of each submodule is restored, so a part that is frozen in eval mode stays so."""
-    training = [part for part in module.modules() if part.training]
+    modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
         yield
     finally:
-        for part in training:
-            part.training = True
+        for part, training in modes:  # a module comes before those inside it, which its `train` sets too
+            if part.training != training:
+                part.train(training)

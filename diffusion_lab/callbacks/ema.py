@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ class EMA(StepCallback):
         self.decays = tuple(decays)
         self.rule = ConstantDecay(decays, warmup) if rule is None else rule
         self._averages: dict[Name, dict[str, Tensor]] = {}
-        self._of: weakref.ref[nn.Module] | None = None  # whose averages these are; None: of a checkpoint
+        self._of: Callable[[], nn.Module | None] | None = None  # whose averages these are; None: of a checkpoint
         self._validating = ExitStack()
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -115,7 +115,9 @@ class EMA(StepCallback):
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Lightning's own validation measures the first average, as `callbacks.Validation` does."""
-        if self._averages.get(self.rule.names[0]):
+        model = run_module(pl_module).model
+        self._of = self._of or weakref.ref(model)
+        if self._averages.get(self.rule.names[0]) and self._of() is model:
             self._validating.enter_context(self.use(run_module(pl_module)))
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -125,7 +127,7 @@ class EMA(StepCallback):
         self._validating.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_of": None}  # a weak reference cannot be pickled
+        return self.__dict__ | {"_of": self._of and _nothing}  # a weak reference cannot be pickled
 
     def state_dict(self) -> dict[str, Any]:
         return {str(name): whole(dict(average)) for name, average in self._averages.items()}
@@ -138,6 +140,10 @@ class EMA(StepCallback):
                 "an average cannot start in the middle of a run"
             )
         self._averages, self._of = {name: state_dict[str(name)] for name in self.rule.names}, None
+
+
+def _nothing() -> None:
+    """Of a copy: no training goes on with its averages."""
 
 
 @contextmanager

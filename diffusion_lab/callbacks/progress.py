@@ -102,7 +102,7 @@ class Progress(StepCallback):
             evaluation.seconds = 0.0
         self._batch = data_of(trainer).batch_size
         self._ahead = planned(trainer, pl_module)
-        on_terminal = trainer.is_global_zero and sys.stderr.isatty()
+        on_terminal = trainer.is_global_zero and sys.stderr.isatty() and last_step(trainer) >= 0  # else no bar
         shown = progress("training", last_step(trainer), "steps", trainer.global_step, show=on_terminal)
         self._bar = self._display.enter_context(shown) if on_terminal else None
         if trainer.is_global_zero and not on_terminal:  # torch.compile makes its kernels then, in minutes
@@ -121,7 +121,7 @@ class Progress(StepCallback):
         self._read = now
         loss = shown_loss(trainer, records)
         if self._bar is not None:
-            self._bar.at(step, loss, self._rest(trainer, step) if last >= 0 else None)
+            self._bar.at(step, loss, self._rest(trainer, step))
         # The first line comes early, so that the user soon sees how long the run will take.
         wait = self.line_every if self._lined_step > self._first else min(2.0, self.line_every)
         if now - self._lined >= wait or 0 <= last <= step:

@@ -189,7 +189,7 @@ class RunModule(LightningModule):
         if self._trainer is not None:
             checkpoint["accumulate"] = self.trainer.accumulate_grad_batches
 
-    def _tick(self, rows: int) -> None:
+    def _tick(self, rows: int = 0) -> None:
         """Count microbatches since the last optimizer step; Lightning's own count is off by one after a crash."""
         step, before = self.global_step, self._position
         if step == before.step:

@@ -59,6 +59,14 @@ class ClusterLauncher(QueueLauncher):
         if self.cluster == "local" and world_size(job.config) > 1:
             devices = job.config.trainer.devices
             errors.append(ConfigError(f"trainer.devices={devices} must be 1 with hydra.launcher.cluster=local; use 1"))
+        devices = job.config.trainer.get("devices")
+        if self.parameters.get("gpus_per_node") == "auto" and str(devices) in ("auto", "-1"):
+            errors.append(
+                ConfigError(
+                    f"trainer.devices={devices} must be a number in a job of a cluster, whose machines are not known "
+                    "here; use e.g. trainer.devices=1"
+                )
+            )
         return errors
 
     def outcome(self, job: Job, handle: Any) -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from diffusion_lab import EMA, DiffusionModule, LoopSampler
 from diffusion_lab.averaging import PowerFunction
 from diffusion_lab.callbacks import Checkpoint, Progress, Validation
+from diffusion_lab.eval_mode import eval_mode
 from diffusion_lab.timesteps import GradientVariance, Uniform
 from tests.training.test_plain_lightning import data, module, sampling, trainer
 
@@ -37,6 +39,24 @@ def test_a_part_that_is_frozen_in_eval_mode_stays_so_after_evaluations() -> None
     made = with_frozen_part()
     trainer(sampling(), EMA([0.9]), Validation(every=1), max_steps=2).fit(made, datamodule=data())
     assert made.network.training and not made.network.frozen.training
+
+
+class Merged(nn.Conv2d):
+    """Merges something into its weights for evaluations, as LoRA does."""
+
+    merged = False
+
+    def train(self, mode: bool = True) -> nn.Module:
+        self.merged = not mode
+        return super().train(mode)
+
+
+def test_a_module_that_acts_on_its_mode_is_told_of_it() -> None:
+    outer = nn.Sequential(Merged(1, 1, 1), nn.Sequential(Merged(1, 1, 1), nn.BatchNorm2d(1))).train()
+    outer[1][1].eval()
+    with eval_mode(outer):
+        assert outer[0].merged and outer[1][0].merged and not outer.training
+    assert not outer[0].merged and not outer[1][0].merged and outer[1].training and not outer[1][1].training
 
 
 def test_a_probe_leaves_a_frozen_part_of_a_loops_network_as_it_is() -> None:
@@ -81,12 +101,43 @@ def test_an_average_is_of_one_training() -> None:
         assert max(float((average[name] - weight).abs().max()) for name, weight in before.items()) < 0.1
 
 
+def test_no_average_of_another_module_is_measured_or_goes_on() -> None:
+    ema, first, second = EMA([0.999], warmup=False), module(), module()
+    with torch.no_grad():
+        for weight in second.parameters():
+            weight += 1
+    trainer(sampling(), ema, max_steps=1).fit(first, datamodule=data())
+    averages = {name: weight.clone() for name, weight in ema.state_dict()["0.999"].items()}
+    seen = list[bool]()
+
+    class Looks(Callback):
+        def on_validation_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+            weights = dict(pl_module.denoiser.named_parameters())
+            seen.append(all(torch.equal(weights[name], value) for name, value in averages.items()))
+
+    for one in (first, second):
+        trainer(ema, Looks(), limit_val_batches=1).validate(one, datamodule=data(), verbose=False)
+    assert seen == [True, False]
+    copied = copy.deepcopy(ema)
+    trainer(sampling(), copied, max_steps=1).fit(second, datamodule=data())
+    moved = max(float((value - averages[name]).abs().min()) for name, value in copied.state_dict()["0.999"].items())
+    assert moved > 0.5
+
+
 @pytest.mark.parametrize("last", [3, 4])
 def test_a_training_that_ends_early_has_a_checkpoint_of_its_end(last: int, tmp_path: Path) -> None:
     folder = tmp_path / "checkpoints"
     early = trainer(sampling(), Checkpoint(folder, every=2), StopAfter(last), max_steps=100, default_root_dir=tmp_path)
     early.fit(module(), datamodule=data())
     assert torch.load(folder / "last.ckpt", weights_only=False)["global_step"] == last == early.global_step
+
+
+def test_no_end_is_written_from_which_a_run_would_not_go_on(tmp_path: Path) -> None:
+    cut = trainer(
+        sampling(), Checkpoint(tmp_path / "c", every=4), StopAfter(6), max_epochs=3, default_root_dir=tmp_path
+    )
+    cut.fit(module(), datamodule=data())
+    assert cut.global_step == 6 and torch.load(tmp_path / "c" / "last.ckpt", weights_only=False)["global_step"] == 4
 
 
 def test_progress_of_a_training_without_a_number_of_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

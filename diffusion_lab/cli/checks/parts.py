@@ -7,10 +7,9 @@ because the check also runs for invalid configurations and for every job of a sw
 from __future__ import annotations
 
 import torch
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab.annealing import Constant
-from diffusion_lab.callbacks import EMA
 from diffusion_lab.cli.build_model import build_network, network_arguments
 from diffusion_lab.cli.checks.compatibility import (
     deleted_faults,
@@ -28,7 +27,6 @@ from diffusion_lab.cli.checks.machine import check_disk
 from diffusion_lab.cli.checks.method import MethodCheck
 from diffusion_lab.cli.checks.nodes import NETWORK_ARGUMENTS
 from diffusion_lab.cli.checks.setting import as_text
-from diffusion_lab.cli.config import choices_of
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, nearest
 from diffusion_lab.cli.load import open_runs, trusted
 from diffusion_lab.cli.metric_files import misnamed
@@ -77,11 +75,9 @@ class _PartsCheck(MethodCheck):
         if not self.errors:
             acting = {path.partition(".")[2]: self.objects[path] for path in callbacks}
             self.say(*missing_callbacks(self.objects, acting.values()), *unfit_callbacks(kind, acting))
-            if self.cfg.get("averaging") is not None and not any(isinstance(one, EMA) for one in acting.values()):
-                self.say(
-                    f"averaging={choices_of(self.cfg).get('averaging')} must be null without callbacks.ema, which "
-                    "averages; add callbacks=default, or leave it out"
-                )
+            asked = next((word for word in typed() if word.startswith("averaging=") and word != "averaging=null"), None)
+            if asked and "${averaging}" not in OmegaConf.to_yaml(self.cfg.get("callbacks") or {}):
+                self.say(f"{asked} must have a callback that averages; add callbacks=default, or leave it out")
             data = self.objects["dataset"]
             results = [name for one in acting.values() for name in getattr(one, "results", lambda data: ())(data)]
             self._check_sweep_metric(results)
