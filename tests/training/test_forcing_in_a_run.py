@@ -13,6 +13,7 @@ from diffusion_lab.cli.main import main
 from diffusion_lab.diffusion import MinSNR
 from diffusion_lab.networks import UNet
 from diffusion_lab.solvers import DDIM
+from diffusion_lab.streams import Position
 from diffusion_lab.timesteps import Draw, LogitNormal
 from diffusion_lab.training.forcing import ForcingStep, patches_of
 from tests.auxiliary.small import T, at, images, module, stepped
@@ -89,3 +90,15 @@ def test_wrong_settings_are_one_sentence(
     code = main(["train", "method=forcing", *small, *words])
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert code == 2 and said in line, line
+
+
+def test_a_smaller_last_microbatch_has_timesteps_of_its_own() -> None:
+    of, x0 = forcing(), images()
+
+    def times(micro: int, rows: int, first: int) -> torch.Tensor:
+        of._position, of._draws = Position(0, micro=micro, accumulate=2, first=first), (None, 0)
+        return of.pair(x0[:rows], {}).t
+
+    first, cut, whole = times(0, 4, 4), times(1, 2, 4), times(1, 4, 4)
+    assert torch.equal(cut, whole[:2]) and not torch.equal(cut, first[2:])
+    assert of._position.first == 4
