@@ -162,7 +162,7 @@ def page(field: Field, values: Values, question: Mapping[str, Any]) -> list[str]
     level = f"{100 * (1 - field.alpha):g} %"
     aside, until = "", ""
     if field.margin is not None:
-        aside = f"; set aside: not better by more than a ratio of {field.margin:g}"
+        aside = f"; set aside: unlikely to be better by a ratio of {field.margin:g} or more"
         least = 100 * math.log(field.margin) * WORTH
         until = f"The race ends when its last seeds would improve the choice by less than {least:.2g} % on average. "
     lines = [
@@ -176,7 +176,7 @@ def page(field: Field, values: Values, question: Mapping[str, Any]) -> list[str]
     apart, ended = _gaps(field, values, leader), has_ended(field, values)
     order = sorted(range(len(field.rows)), key=lambda i: (-counts[i], _mean(values, i, i), i))
     for i in order:
-        standing = _words(found[i], i, leader, values, names, ended)
+        standing = _words(field, found[i], i, leader, values.failed.get(i), ended)
         lines.append(f"| `{names[i]}` | {counts[i]} | {' | '.join(_ratio(apart.get(i)))} | {standing} |")
     return lines
 
@@ -199,14 +199,18 @@ def _ratio(gap: Gap | None) -> tuple[str, str]:
 
 
 def _words(
-    standing: Standing | None, row: int, leader: int | None, values: Values, names: Sequence[str], ended: bool
+    field: Field, standing: Standing | None, row: int, leader: int | None, failed: int | None, ended: bool
 ) -> str:
     if standing is None:
-        return f"failed with seed {values.failed[row]}"
+        return f"failed with seed {failed}"
     if standing.by is None or standing.seeds is None:
         return "leads" if row == leader else "undecided" if ended else "in the race"
-    than = "worse than" if standing.word == "worse" else "set aside: not better than"
-    return f"{than} `{names[standing.by]}` after {standing.seeds} seeds"
+    other = short_names(field.rows)[standing.by]
+    if standing.word == "worse" or field.margin is None:
+        return f"worse than `{other}` after {standing.seeds} seeds"
+    return (
+        f"set aside after {standing.seeds} seeds: unlikely to be {100 * (field.margin - 1):.3g} % better than `{other}`"
+    )
 
 
 def short_names(rows: Sequence[tuple[str, ...]]) -> list[str]:
