@@ -380,6 +380,15 @@ def test_all_faults_are_told_together(composed) -> None:
     assert [error.split("=")[0].split(":")[0] for error in errors] == ["foo", "seed", "batch_size", "optimizer.lr"]
 
 
+@pytest.mark.parametrize("word", ["~question", "question=null"])
+def test_a_node_that_is_gone_is_one_fault(composed, word: str) -> None:
+    said = ["question must have its settings; leave ~question or question=null out"]
+    assert [str(error) for error in check(composed(word))] == said
+    assert [str(error) for error in check(composed("~question.alpha"))] == [
+        "question.alpha is missing; use question.alpha=0.05"
+    ]
+
+
 def test_a_good_configuration_has_no_fault_and_is_left_alone(composed) -> None:
     cfg = composed()
     before = OmegaConf.to_yaml(cfg)

@@ -87,15 +87,18 @@ def _as_integer(value: Any) -> int | None:
 
 
 def faults_of(cfg: DictConfig, settings: Mapping[str, Setting]) -> list[ConfigError]:
-    """A message for each setting, by dotted key, that is missing or invalid."""
+    """A message for each setting, by dotted key, that is missing or invalid; one for a node that is gone."""
     faults = []
     for key, setting in settings.items():
         value = OmegaConf.select(cfg, key)
         if value is None and not setting.null:
-            faults.append(f"{key} is missing; {setting.cure}")
+            node = key.rpartition(".")[0]
+            whole = bool(node) and OmegaConf.select(cfg, node) is None
+            gone = f"{node} must have its settings; leave ~{node} or {node}=null out"
+            faults.append(gone if whole else f"{key} is missing; {setting.cure}")
         elif not setting.allows(value):
             faults.append(setting.fault(key, value))
-    return [ConfigError(text) for text in faults]
+    return [ConfigError(text) for text in dict.fromkeys(faults)]
 
 
 def as_text(value: Any) -> str:
