@@ -30,8 +30,8 @@ from diffusion_lab.arguments import check_integer
 
 
 class Position(NamedTuple):
-    """The position of a microbatch: optimizer step, process, and microbatch within the update; `first`: rows of the
-    update's first microbatch, which a last one may have fewer than; 0: all have the same."""
+    """The position of a microbatch: optimizer step, process, and microbatch within the update; `first` and `here` are
+    the images of the update's first microbatch and of this one, since the last may have fewer."""
 
     step: int
     rank: int = 0
@@ -39,15 +39,20 @@ class Position(NamedTuple):
     micro: int = 0
     accumulate: int = 1
     first: int = 0
+    here: int = 0
 
     def rows(self, n: int) -> slice:
         """The rows of the global batch that are the n rows of this process and microbatch."""
-        start = (self.micro * self.world_size + self.rank) * max(n, self.first)
+        start = (self.micro * self.world_size + self.rank) * self._of_first(n)
         return slice(start, start + n)
 
     def global_rows(self, n: int) -> int:
         """Rows of the global batch, G, if each process and microbatch has n, or has as many as the first."""
-        return max(n, self.first) * self.world_size * self.accumulate
+        return self._of_first(n) * self.world_size * self.accumulate
+
+    def _of_first(self, n: int) -> int:
+        """Rows of the first microbatch where this one has n, be they images, or patches or parts of them."""
+        return -(-n * self.first // self.here) if self.here < self.first else n
 
 
 class Streams:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from diffusion_lab.streams import Streams
+from diffusion_lab.streams import Position, Streams
 
 
 def test_numbers_do_not_depend_on_what_was_drawn_before():
@@ -46,3 +46,13 @@ def test_consecutive_steps_are_uncorrelated():
 def test_bad_seed(seed):
     with pytest.raises(ValueError, match="must be an integer >= 0"):
         Streams(seed)
+
+
+@pytest.mark.parametrize("per_image", [1, 16, 0.5])
+def test_a_cut_microbatch_has_the_rows_after_those_before_it(per_image: float) -> None:
+    """Rows are images, patches of them, or parts of the batch."""
+    whole, cut = (Position(0, rank, 2, 1, 2, first=8, here=here) for rank, here in ((1, 8), (1, 4)))
+    full, fewer = round(8 * per_image), round(4 * per_image)
+    assert whole.rows(full) == slice(3 * full, 4 * full) and whole.global_rows(full) == 4 * full
+    assert cut.rows(fewer) == slice(3 * full, 3 * full + fewer) and cut.global_rows(fewer) == 4 * full
+    assert Position(0, 1, 2, 1, 2).rows(5) == slice(15, 20)

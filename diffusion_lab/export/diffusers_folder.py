@@ -99,10 +99,7 @@ class DiffusersFolder(Form):
 
 def _left_out(trained: TrainedDiffusion) -> list[str]:
     """A comment on what the run's own samples have and the code of the card has not, such as a second network."""
-    solver, found = _solver(trained), []
-    while isinstance(solver, Around):
-        found += [] if isinstance(solver, Guided) else [type(solver).__name__]
-        solver = solver.base
+    found = [type(one).__name__ for one in _solvers(trained) if isinstance(one, Around) and not isinstance(one, Guided)]
     if not found:
         return []
     return [f"# The run's own samples, and the numbers below, are made with {' and '.join(found)}; these are not.", ""]
@@ -117,10 +114,9 @@ def _steps(num_timesteps: int) -> int:
 
 def _calls(trained: TrainedDiffusion, labelled: bool) -> list[str]:
     """Python that gives `out` (16,c,h,w) at x, t and labels, guided as the run's own samples are."""
-    solver, null = _solver(trained), trained.data.conditions.null_label
-    while isinstance(solver, Around) and not isinstance(solver, Guided):
-        solver = solver.base
-    if not isinstance(solver, Guided) or null is None:
+    solver = next((one for one in _solvers(trained) if isinstance(one, Guided)), None)
+    null = trained.data.conditions.null_label
+    if solver is None or null is None:
         return [f"out = model(x, t.expand(16){', class_labels=labels' if labelled else ''}).sample"]
     kept = [] if solver.channels is None else [f"out[:, {solver.channels}:] = with_label[:, {solver.channels}:]"]
     if solver.interval is not None:
@@ -151,15 +147,15 @@ def _has_pipeline(trained: TrainedDiffusion, found: ForDiffusers) -> bool:
 
 
 def _clip(trained: TrainedDiffusion) -> bool:
-    solver = _solver(trained)
-    while isinstance(solver, Around):
-        solver = solver.base
-    return bool(getattr(solver, "clip", True))
+    return bool(getattr(_solvers(trained)[-1], "clip", True))
 
 
-def _solver(trained: TrainedDiffusion) -> Solver | None:
-    """The one that the run samples with."""
-    return None if trained.own_solver is None else trained.own_solver()
+def _solvers(trained: TrainedDiffusion) -> list[Solver | None]:
+    """The one that the run samples with, and those inside it; [None] if it has none."""
+    found: list[Solver | None] = [None if trained.own_solver is None else trained.own_solver()]
+    while isinstance(found[-1], Around):
+        found.append(found[-1].base)
+    return found
 
 
 def _library() -> Any:

@@ -66,7 +66,7 @@ class Context:
         cond: dict[str, Tensor] | None = None,
         draw: int = 0,
     ) -> None:
-        self.step, self.rank, self.world_size, self.micro, self.accumulate, _ = position
+        self.step, self.rank, self.world_size, self.micro, self.accumulate = position[:5]
         self.probe = probe
         self.cond = cond or {}
         self.device = device

@@ -106,7 +106,7 @@ class AdversarialModule(RunModule):
     def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> dict[str, Any]:
         cond = dict(batch)
         x = cond.pop("image")
-        self._tick()  # parts of the batch draw rows of their own
+        self._tick(len(x))
         cond.pop("index", None)
         seed_dropout(self.streams, self.position, x.device)
         z, n = self.latents(x, FOR_DISCRIMINATOR), self.discriminator_steps

@@ -27,12 +27,7 @@ class ForcingStep(DiffusionModule):
         patches = patches_of(x0, self.patch_size)
         number = len(patches) // len(x0)
         of_patches = {key: value.repeat_interleave(number, 0) for key, value in cond.items()}
-        position = self._position
-        self._position = position._replace(first=position.first * number)  # as many rows as patches
-        try:
-            t, weight = (self._map(drawn, x0) for drawn in self.draw_timesteps(patches, of_patches))
-        finally:
-            self._position = position
+        t, weight = (self._map(drawn, x0) for drawn in self.draw_timesteps(patches, of_patches))
         eps, at_input = self.noises(x0)
         return Pairs(x0, eps, t, weight.flatten(), cond, at_input=at_input)
 

@@ -196,7 +196,7 @@ class LoopSampler:
 
     def _context(self, rows: int, device: torch.device, micro: int, cond: dict[str, Tensor]) -> Context:
         first = len(self._drawn[0][2].t) if self._drawn else rows
-        position = Position(self._step, rank(), world_size(), micro, self.accumulate, first)
+        position = Position(self._step, rank(), world_size(), micro, self.accumulate, first, rows)
         probe = None
         if self._evaluated is not None:
             probe = DenoiserProbe(self._evaluated, self._streams, max_rows=2 * rows)

@@ -193,9 +193,9 @@ class RunModule(LightningModule):
         """Count microbatches since the last optimizer step; Lightning's own count is off by one after a crash."""
         step, before = self.global_step, self._position
         if step == before.step:
-            self._position = before._replace(micro=before.micro + 1)
+            self._position = before._replace(micro=before.micro + 1, here=rows)
         else:
-            self._position = before._replace(step=step, micro=0, first=rows)
+            self._position = before._replace(step=step, micro=0, first=rows, here=rows)
 
     def configure_callbacks(self) -> list[Callback]:
         """Ends each batch before a `ModelCheckpoint` of Lightning writes; a hook of the module would come after it, and

@@ -96,9 +96,8 @@ def test_a_smaller_last_microbatch_has_timesteps_of_its_own() -> None:
     of, x0 = forcing(), images()
 
     def times(micro: int, rows: int, first: int) -> torch.Tensor:
-        of._position, of._draws = Position(0, micro=micro, accumulate=2, first=first), (None, 0)
+        of._position, of._draws = Position(0, micro=micro, accumulate=2, first=first, here=rows), (None, 0)
         return of.pair(x0[:rows], {}).t
 
     first, cut, whole = times(0, 4, 4), times(1, 2, 4), times(1, 4, 4)
     assert torch.equal(cut, whole[:2]) and not torch.equal(cut, first[2:])
-    assert of._position.first == 4
