@@ -71,6 +71,26 @@ def test_an_option_has_formula_use_source_keys_and_commands(capsys: pytest.Captu
     assert shown(capsys, "mode") == text
 
 
+@pytest.mark.parametrize("columns", [80, 100])
+def test_a_list_inside_a_formula_keeps_its_columns_and_a_long_formula_is_divided_at_its_gaps(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = shown(capsys, "sampler=clts", "prediction=edm").split("\n")
+    assert all(len(line) <= columns for line in lines)
+    first = lines.index("        renormalize         N_t = phi_t/m")
+    column = lines[first].index("N_t")
+    rest = lines[first : lines.index("", first)]
+    assert [line[:column].split() for line in rest if line[:column].strip()] == [
+        ["renormalize"],
+        ["renormalize_after"],
+        ["clamp"],
+    ]
+    assert {len(line) - len(line.lstrip()) for line in rest} == {8, column}
+    formula = next(k for k, line in enumerate(lines) if line.startswith("        F = (sigma x0 - alpha d^2 eps)/(d r)"))
+    assert lines[formula + 1].startswith("            ")
+
+
 def test_a_method_sets_parts_of_parts_and_what_the_method_that_it_extends_sets() -> None:
     sets = described("method", "infonoise", FOLDERS).option.sets
     assert (sets["sampler"], sets["sampler@sampler.warmup"]) == ("infonoise", "log_normal")

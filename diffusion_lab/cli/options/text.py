@@ -125,19 +125,48 @@ def wrapped(text: str, width: int, indent: str, further: str | None = None) -> l
 
 
 def _paragraph(text: str, width: int) -> list[str]:
-    """A paragraph wrapped to the width; a formula line by line, as it is written."""
+    """A paragraph wrapped to the width; a formula line by line, as it is written, and if it is too wide, divided."""
     if not text.startswith("    "):
         return wrapped(text, width, "    ")
-    return [part for line in text.split("\n") for part in _formula(line, width)]
+    lines = text.split("\n")
+    if max(map(len, lines)) + 4 <= width:
+        return [f"    {line}" for line in lines]
+    column = _column(lines)
+    if column is None:
+        return [part for line in lines for part in _divided(line, width)]
+    rows: list[list[str]] = []
+    for line in lines:
+        term, rest = line[:column].strip(), re.sub(r" {2,}", "  ", line[column:].strip())
+        if term or not rows:
+            rows.append([term, rest])
+        else:
+            rows[-1][1] += f" {rest}"
+    return [f"        {part}" for term, rest in rows for part in defined(term, rest, column - 4, width - 8)]
 
 
-def _formula(line: str, width: int) -> list[str]:
-    """A line of a formula; one that is too long is divided where it has gaps."""
-    indent = "    " + " " * (len(line) - len(line.lstrip()))
-    if len(line) + 4 <= width:
-        return [f"    {line}"]
-    parts = [part.strip() for part in re.split(r" {2,}", line.strip())]
-    return [one for part in parts for one in wrapped(part, width, indent, f"{indent}    ")]
+def _column(lines: Sequence[str]) -> int | None:
+    """Where the texts of a list of terms begin; None if the lines are none: each term, and each further line of a text,
+    ends in a gap before it."""
+    first = re.match(r" +\S+ {2,}(?=\S)", lines[0])
+    column = first.end() if first and len(lines) > 1 else None
+    listed = column and all(line[column - 2 : column] == "  " and line[column : column + 1].strip() for line in lines)
+    return column if listed else None
+
+
+def _divided(line: str, width: int) -> list[str]:
+    """A line of a formula; one that is too long is divided at its gaps."""
+    line = f"    {line}"
+    indent = " " * (len(line) - len(line.lstrip()))
+    lines = [""]
+    for part, gap in re.findall(r"(\S+(?: \S+)*)( {2,}|$)", line):
+        if lines[-1].strip() and len(lines[-1] + part) > width:
+            lines.append(f"{indent}    ")
+        lines[-1] += (part if lines[-1] else f"{indent}{part}") + gap
+    return [one for part in lines for one in _whole(part.rstrip(), width, indent)]
+
+
+def _whole(line: str, width: int, indent: str) -> list[str]:
+    return [line] if len(line) <= width else wrapped(line, width, "", f"{indent}    ")
 
 
 def _beside(name: str, names: int, left: Sequence[str], text: int, right: Sequence[str]) -> list[str]:
