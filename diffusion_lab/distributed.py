@@ -1,13 +1,19 @@
-"""The three collective operations that the library needs; each is a no-op on one process.
+"""The collective operations that the library needs; each is a no-op on one process.
 
 All of them must be called on every rank, in the same order.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from diffusion_lab.failure import Failure
 
 
 def is_distributed() -> bool:
@@ -47,3 +53,26 @@ def broadcast_(x: Tensor) -> Tensor:
     if is_distributed():
         dist.broadcast(x, 0)
     return x
+
+
+@contextmanager
+def raised_on_all() -> Iterator[None]:
+    """An error of one rank inside ends the block on all of them, so that none waits for it in the next operation.
+
+    For work of which each rank does its share; there must be no collective operation inside.
+
+    Raises:
+        Failure: another rank had an error, which the message repeats; a rank with an error raises its own.
+    """
+    own = None
+    try:
+        yield
+    except Exception as error:
+        own = error
+    if is_distributed():
+        said: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(said, own and (str(own) or type(own).__name__))
+        if own is None and (first := next((r for r, text in enumerate(said) if text), None)) is not None:
+            raise Failure(f"rank {first}: {said[first]}")
+    if own is not None:
+        raise own

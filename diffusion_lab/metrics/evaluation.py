@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from diffusion_lab.arguments import ReadPath, check_integer
 from diffusion_lab.data import ImageDataModule
-from diffusion_lab.distributed import rank, world_size
+from diffusion_lab.distributed import raised_on_all, rank, world_size
 from diffusion_lab.metrics.copying import Copying, RealImages, nearest_extractor, real_images, used_extractor
 from diffusion_lab.metrics.features import FeatureExtractor
 from diffusion_lab.metrics.generated import Batch, Generated
@@ -243,8 +243,9 @@ class Evaluation:
             data_module.features.prepare(device)
         first = FirstSamples(keep, data_module.conditions.task.paired)
         generated = self._generate(model, measured, first)
-        if first.missing and rank() == 0:
-            self._complete(first, model)
+        with raised_on_all():
+            if first.missing and rank() == 0:
+                self._complete(first, model)
         points = self.num_samples if any("features" in metric.needs for metric in measured) else 0
         few = not any("moments" in metric.needs for metric in measured)
         given = Given(self.num_samples, generated, partial(self._reference, model, points, few), model)
@@ -289,11 +290,12 @@ class Evaluation:
         generated = Generated(self.num_samples, kept, each, dim, model.device)
         share = math.ceil(self.num_samples / world_size()) if needs - {"model"} else 0
         pictured = rank() == 0 and model.latents.seed == self.pictures
-        for ids, samples in self._batches(model, range(rank() * share, (rank() + 1) * share), model.latents.seed):
-            given, truths = _given_and_truth(data, ids)
-            if pictured:
-                first.update(samples, given, truths)
-            generated.update(_batch(ids, samples, truths, data, extractor, real, model.device))
+        with raised_on_all():  # some samples of one rank may not be finite
+            for ids, samples in self._batches(model, range(rank() * share, (rank() + 1) * share), model.latents.seed):
+                given, truths = _given_and_truth(data, ids)
+                if pictured:
+                    first.update(samples, given, truths)
+                generated.update(_batch(ids, samples, truths, data, extractor, real, model.device))
         return generated.across_ranks()
 
     def _complete(self, first: FirstSamples, model: Model) -> None:

@@ -25,7 +25,7 @@ from torch import Tensor
 from diffusion_lab.cache_folder import cache_folder
 from diffusion_lab.data import ImageSet
 from diffusion_lab.data.pixels import as_bytes
-from diffusion_lab.distributed import is_distributed, rank, sum_, world_size
+from diffusion_lab.distributed import is_distributed, raised_on_all, rank, sum_, world_size
 from diffusion_lab.files import file_sha256, replacing
 from diffusion_lab.metrics.features import FeatureExtractor, features_of, images_per_call
 from diffusion_lab.metrics.generated import Moments, Statistics
@@ -113,10 +113,11 @@ def reference_statistics(
     count = metadata["subset"]
     kept = torch.arange(count) * len(images) // max(count, 1)
     moments, points = Moments(extractor.feature_dim, device), torch.zeros(count, extractor.feature_dim)
-    for rows, features in _share(images, torch.arange(len(images)), extractor, batch_size, device, progress):
-        moments.update(features)
-        here = (kept >= rows.start) & (kept < rows.stop)
-        points[here] = features.cpu()[kept[here] - rows.start]
+    with raised_on_all():  # an image may be unreadable
+        for rows, features in _share(images, torch.arange(len(images)), extractor, batch_size, device, progress):
+            moments.update(features)
+            here = (kept >= rows.start) & (kept < rows.stop)
+            points[here] = features.cpu()[kept[here] - rows.start]
     sum_(moments.sums)
     mean, covariance = moments.statistics(few)
     result = Reference(metadata, Statistics(mean, covariance), _added(points, device))
@@ -172,8 +173,9 @@ def features_of_some(
     if _on_all_ranks(cached is not None, device) and cached:
         return torch.from_numpy(cached[0])
     features = torch.zeros(len(ids), extractor.feature_dim)
-    for rows, found in _share(images, ids, extractor, None, device, progress):
-        features[rows.start : rows.stop] = found.cpu()
+    with raised_on_all():
+        for rows, found in _share(images, ids, extractor, None, device, progress):
+            features[rows.start : rows.stop] = found.cpu()
     features = _added(features, device)
     save(path, metadata, {"features": features.numpy()})
     return features

@@ -156,6 +156,35 @@ def test_two_processes_find_what_one_finds(digits, perfect, tmp_path):
     assert torch.equal(torch.tensor(found[0][1], dtype=torch.uint8), alone.images)
 
 
+class Diverged(nn.Module):
+    def forward(self, x_t, t, label=None):
+        return torch.full_like(x_t, float("nan"))
+
+
+def diverged_on_one(rank, folder, digits, queue):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    denoiser = Denoiser(Diverged() if rank else Nothing(), linear(50), Epsilon(), FixedLarge())
+    try:
+        Evaluation(num_samples=151, batch_size=40, metrics=named("fid"))(denoiser, DDIM(steps=5), digits, keep=0)
+    except Exception as error:
+        queue.put((rank, type(error).__name__, str(error)))
+
+
+def test_samples_that_are_not_finite_on_one_process_end_all_of_them_at_once(digits, tmp_path):
+    context = multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+    ranks = [context.Process(target=diverged_on_one, args=(r, tmp_path, digits, queue)) for r in range(2)]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join(60)
+        assert process.exitcode == 0
+    found = {rank: (kind, text) for rank, kind, text in (queue.get() for _ in ranks)}
+    assert found[1][0] == "ValueError" and "40 of 40 samples are not finite" in found[1][1]
+    assert found[0] == ("Failure", f"rank 1: {found[1][1]}")
+
+
 # -- what is refused, before training -----------------------------------------------------------------------------
 
 
