@@ -61,7 +61,7 @@ class Work:
 
     def __init__(self, folder: Path, streams: Streams, device: torch.device | str = "cpu", show: bool = False) -> None:
         self.folder, self.streams, self.device = folder, HostStreams(streams.seed), device
-        self._show = show
+        self.show = show
 
     def normal(self, shape: tuple[int, ...], *position: int) -> Tensor:
         """Standard normal float32 numbers on the device, a function of the seed and the position alone."""
@@ -81,7 +81,7 @@ class Work:
             WrongResult: the function returned something else.
         """
         pieces = []
-        with progress(name, len(tasks), show=self._show) as bar:
+        with progress(name, len(tasks), show=self.show) as bar:
             for number, task in enumerate(tasks):
                 path = self.folder / f"{name}-{number:06d}.npz"
                 piece = read_arrays(path)

@@ -38,6 +38,7 @@ from diffusion_lab.diffusion.head_gates import (
 )
 from diffusion_lab.diffusion.likelihood import (
     Bound,
+    EmpiricalFloor,
     bits_per_dim,
     bound_weights,
     empirical_floor,
@@ -82,11 +83,11 @@ from diffusion_lab.diffusion.weightings import (
 
 __all__ = [
     "Adaptive", "AverageHead", "BestHead", "Bound", "CombinedPrediction", "ConstantEps", "ConstantV", "ConstantX0",
-    "Coupling", "Debiased", "Denoiser", "EDM", "EDMPrediction", "EDMScale", "EpsSpace", "Epsilon", "Estimate",
-    "FDMScale", "FDMWarmup", "FixedLarge", "FixedSmall", "GateHead", "GaussianPath", "GenerationHead",
+    "Coupling", "Debiased", "Denoiser", "EDM", "EDMPrediction", "EDMScale", "EmpiricalFloor", "EpsSpace", "Epsilon",
+    "Estimate", "FDMScale", "FDMWarmup", "FixedLarge", "FixedSmall", "GateHead", "GaussianPath", "GenerationHead",
     "Granularity", "Guidance", "HEADS", "HardMin", "HeadErrors", "Immiscible", "InputPerturbation", "LearnedGate",
-    "LearnedRange", "LeastSquaresHead", "LogNoise", "Loss", "MaxSNR", "MeanOfHeads", "MinSNR", "MinibatchOT",
-    "MixedPrediction", "NativeSpace", "NetworkTime", "NoiseSchedule", "Offset", "P2", "LossParts", "PathPosition",
+    "LearnedRange", "LeastSquaresHead", "LogNoise", "Loss", "LossParts", "MaxSNR", "MeanOfHeads", "MinSNR",
+    "MinibatchOT", "MixedPrediction", "NativeSpace", "NetworkTime", "NoiseSchedule", "Offset", "P2", "PathPosition",
     "PerBatch", "PerBin", "PerPixel", "PerSample", "Plain", "Preconditioning", "Prediction", "PreservingScale",
     "PseudoHuber", "Reduction", "Reverse", "RowLoss", "SNRHead", "SoftMin", "SoftMinSNR", "Space", "Step",
     "ThreeHeads", "TimestepIndex", "TrainingNoise", "TruncSNR", "Uncertainty", "Unit", "V", "VLB", "VSpace",

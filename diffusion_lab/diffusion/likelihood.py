@@ -8,7 +8,7 @@
 where D = C H W and n^2 = alpha_{T-1}^2 + sigma_{T-1}^2, 1 on a variance-preserving path. Each function serves a
 respaced denoiser as well: the bound is then that of its fewer steps.
 
-`empirical_floor` is the least loss that any model can have on a finite set of images, that of the set's exact denoiser.
+`EmpiricalFloor` is the least loss that any model can have on a finite set of images, that of the set's exact denoiser.
 Let x0 be uniform over x_1 .. x_N, and x_t = alpha x_i + sigma eps. With d_j = x_j - x_i and SNR = alpha^2/sigma^2, the
 posterior probabilities of the N images are a softmax
 
@@ -124,28 +124,43 @@ def bits_per_dim(denoiser: Denoiser, x0: Tensor, noise: Callable[[int, Tensor], 
     return Bound(table, prior, table.sum(1) + prior)
 
 
-def empirical_floor(x0: Tensor, eps: Tensor, snr: Tensor, images: Iterable[Tensor]) -> Tensor:
-    """Equation (2) for one image and one noise, at K signal-to-noise ratios: (K,) float64.
+class EmpiricalFloor:
+    """Equation (2) for one image and one noise, at K signal-to-noise ratios, of images that come in chunks.
 
     The softmax is accumulated over chunks, so that memory is O(K (n + D)) whatever N is; the result is exact up to
     float64's rounding.
 
     Args:
-        x0: x_i of D numbers in any shape; one of `images`.
+        x0: x_i of D numbers in any shape.
         eps: its noise, of the same shape.
         snr: (K,) positive.
-        images: x_1 .. x_N in chunks (n,...), each image once for each time it is in the set.
     """
-    x0, eps, snr = x0.double().flatten(), eps.double().flatten(), snr.double()
-    top = torch.full_like(snr, -torch.inf)  # the largest logit so far
-    total, square = torch.zeros_like(snr), torch.zeros_like(snr)
-    mean = snr.new_zeros(len(snr), len(x0))
-    for chunk in images:
-        d = chunk.double().flatten(1) - x0
+
+    def __init__(self, x0: Tensor, eps: Tensor, snr: Tensor) -> None:
+        self.x0, self.eps, self.snr = x0.double().flatten(), eps.double().flatten(), snr.double()
+        self._top = torch.full_like(self.snr, -torch.inf)  # the largest logit so far
+        self._total, self._square = torch.zeros_like(self.snr), torch.zeros_like(self.snr)
+        self._mean = self.snr.new_zeros(len(self.snr), len(self.x0))
+
+    def add(self, images: Tensor) -> None:
+        """A chunk (n,...) of x_1 .. x_N; x_i is one of these, and each counts once for each time it is added."""
+        d = images.double().flatten(1) - self.x0
         length = d.square().sum(1)
-        logits = torch.outer(snr.sqrt(), d @ eps) - torch.outer(snr / 2, length)
-        highest = torch.maximum(top, logits.amax(1))
-        kept, r = (top - highest).exp(), (logits - highest[:, None]).exp_()
-        total, square = total * kept + r.sum(1), square * kept + r @ length
-        mean, top = mean * kept[:, None] + r @ d, highest
-    return (square / total - (mean / total[:, None]).square().sum(1)).clamp(min=0) / len(x0)
+        logits = torch.outer(self.snr.sqrt(), d @ self.eps) - torch.outer(self.snr / 2, length)
+        highest = torch.maximum(self._top, logits.amax(1))
+        kept, r = (self._top - highest).exp(), (logits - highest[:, None]).exp_()
+        self._total, self._square = self._total * kept + r.sum(1), self._square * kept + r @ length
+        self._mean, self._top = self._mean * kept[:, None] + r @ d, highest
+
+    def value(self) -> Tensor:
+        """(K,) float64 the floor, once all images have been added."""
+        total, square, mean = self._total, self._square, self._mean
+        return (square / total - (mean / total[:, None]).square().sum(1)).clamp(min=0) / len(self.x0)
+
+
+def empirical_floor(x0: Tensor, eps: Tensor, snr: Tensor, images: Iterable[Tensor]) -> Tensor:
+    """The value (K,) of `EmpiricalFloor(x0, eps, snr)` for x_1 .. x_N in chunks (n,...)."""
+    floor = EmpiricalFloor(x0, eps, snr)
+    for chunk in images:
+        floor.add(chunk)
+    return floor.value()

@@ -29,7 +29,7 @@ from diffusion_lab.data import ImageDataModule
 from diffusion_lab.diffusion import Denoiser, NoiseSchedule
 from diffusion_lab.distributed import rank, sum_, world_size
 from diffusion_lab.eval_mode import eval_mode
-from diffusion_lab.metrics.floor import formula_floor, image_floor
+from diffusion_lab.metrics.floor import formula_floor, image_floors
 from diffusion_lab.metrics.metric import Given, Metric, Model
 from diffusion_lab.metrics.result import of_test_images
 from diffusion_lab.metrics.sampling import SampleNoise
@@ -44,8 +44,8 @@ class ExcessLoss(Metric):
         levels: K, number of log SNRs.
         low: where they begin, log SNR.
         high: where they end, log SNR; at 6 the noise is a twentieth of the signal.
-        floor_images: training images over which the floor is a mean, evenly spread; for each of them the training set
-            is read once, before the first evaluation.
+        floor_images: training images over which the floor is a mean, evenly spread. Before the first evaluation the
+            training set is read once, or for each `floor.together` of them.
 
     Raises:
         ValueError: an argument out of range; from `check_model`, a schedule that lacks some of the levels.
@@ -109,16 +109,18 @@ class ExcessLoss(Metric):
         snr = schedule.snr.cpu()[t]
         if (known := formula_floor(data, schedule)) is not None:
             return known[t] * snr
+
+        def eps_of(i: int) -> Tensor:
+            return SampleNoise(model.seed, [i], data.shape).start()
+
         key = (data.source.train().fingerprint(), data.flip, *sorted(data.conditions.names), model.seed, *snr.tolist())
         if key not in self._floors:
             whole = len(data.source.train())
             count = min(self.floor_images, whole)
             chosen = [k * whole // count for k in range(count)][rank() :: world_size()]
             total = torch.zeros(len(t), dtype=torch.float64)
-            with shown("floor of the loss", len(chosen), "images", show=model.progress) as task:
-                for i in chosen:
-                    total += image_floor(data, i, SampleNoise(model.seed, [i], data.shape).start(), snr)
-                    task.advance(1)
+            if chosen:  # there may be fewer than ranks
+                total = image_floors(data, chosen, eps_of, snr, model.progress).sum(0)
             self._floors[key] = sum_(total.to(model.device)).cpu() / count * snr
         return self._floors[key]
 

@@ -6,16 +6,19 @@ part. With random flips each image takes part twice, once mirrored.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.data.conditions import Cond
-from diffusion_lab.diffusion import NoiseSchedule, empirical_floor
+from diffusion_lab.diffusion import EmpiricalFloor, NoiseSchedule
+from diffusion_lab.progress import progress as shown
 
-ENTRIES = 2**22  # numbers in the largest array, 32 MB, whatever the size of the images and of the set
+HELD = 2**24  # numbers that the floors of some images hold, 128 MB
+ENTRIES = 2**22  # numbers in the largest other array, whatever the size of the images and of the set
 
 
 def formula_floor(data: ImageDataModule, schedule: NoiseSchedule) -> Tensor | None:
@@ -27,28 +30,63 @@ def formula_floor(data: ImageDataModule, schedule: NoiseSchedule) -> Tensor | No
     return eps_loss.cpu() / schedule.snr.cpu()
 
 
-def image_floor(data: ImageDataModule, i: int, eps: Tensor, snr: Tensor) -> Tensor:
-    """`diffusion.empirical_floor` of training image i among the training images: (1,C,H,W), (K,) -> (K,) float64."""
-    x0, cond = data.conditions.of_images(data.source.train(), torch.tensor([i]))
-    parts = [
-        empirical_floor(x0, eps, some, _possible(data, cond, max(1, ENTRIES // max(len(some), x0.numel()))))
-        for some in snr.split(max(1, ENTRIES // x0.numel()))
-    ]
-    return torch.cat(parts)
+def together(data: ImageDataModule, num_snrs: int) -> int:
+    """Number of images whose floors at so many signal-to-noise ratios fit into `HELD`, at least 1."""
+    return max(1, HELD // (num_snrs * math.prod(data.shape)))
 
 
-def _possible(data: ImageDataModule, cond: Cond, rows: int) -> Iterator[Tensor]:
-    """The training images with these conditions (1,...), as the model sees them, in chunks of at most `rows`."""
+def image_floors(
+    data: ImageDataModule, ids: Sequence[int], eps_of: Callable[[int], Tensor], snr: Tensor, progress: bool = False
+) -> Tensor:
+    """`diffusion.EmpiricalFloor` of training images among the training images: (n,K) float64.
+
+    The training set is read once for `together` images: reading and decoding it may take longer than the sums.
+
+    Args:
+        ids: numbers of n training images.
+        eps_of: the noise (1,C,H,W) of the image with a number.
+        snr: (K,) signal-to-noise ratios.
+        progress: whether to show it.
+    """
+    parts = []
+    for some in snr.split(max(1, HELD // math.prod(data.shape))):
+        size = together(data, len(some))
+        groups = [ids[start : start + size] for start in range(0, len(ids), size)]
+        parts.append(torch.cat([_floors(data, group, eps_of, some, progress) for group in groups]))
+    return torch.cat(parts, 1)
+
+
+def _floors(
+    data: ImageDataModule, ids: Sequence[int], eps_of: Callable[[int], Tensor], snr: Tensor, progress: bool
+) -> Tensor:
+    """`image_floors` of images whose floors fit into `HELD`, by reading the training set once."""
     split = data.source.train()
-    for ids in torch.arange(len(split)).split(rows):
-        images, conds = data.conditions.of_images(split, ids)
-        chunks = [(images, conds)]
-        if data.flip:
-            mirrored = images.flip(-1)
-            chunks.append((mirrored, conds | data.conditions.task.condition(mirrored)))
-        for some, given in chunks:
-            same = torch.ones(len(some), dtype=torch.bool)
-            for key, value in given.items():
-                same &= (value == cond[key]).flatten(1).all(1) if value.ndim > 1 else value == cond[key]
-            if same.any():
-                yield some[same]
+    images, conds = data.conditions.of_images(split, torch.tensor(ids))
+    floors = [EmpiricalFloor(x0, eps_of(i), snr) for x0, i in zip(images, ids, strict=True)]
+    rows = max(1, ENTRIES // max(len(snr), math.prod(data.shape)))
+    with shown("floor of the loss", len(split), "training images", show=progress) as task:
+        for part in torch.arange(len(split)).split(rows):
+            for chunk, given in _as_seen(data, part):
+                for k, floor in enumerate(floors):
+                    same = _same(given, conds, k, len(chunk))
+                    if same.any():
+                        floor.add(chunk[same])
+            task.advance(len(part))
+    return torch.stack([floor.value() for floor in floors])
+
+
+def _as_seen(data: ImageDataModule, ids: Tensor) -> Iterator[tuple[Tensor, Cond]]:
+    """Training images as the model sees them, with their conditions."""
+    images, conds = data.conditions.of_images(data.source.train(), ids)
+    yield images, conds
+    if data.flip:
+        mirrored = images.flip(-1)
+        yield mirrored, conds | data.conditions.task.condition(mirrored)
+
+
+def _same(given: Cond, conds: Cond, k: int, count: int) -> Tensor:
+    """(count,) whether images have the conditions of the k-th image of `conds`."""
+    same = torch.ones(count, dtype=torch.bool)
+    for key, value in given.items():
+        same &= (value == conds[key][k]).reshape(count, -1).all(1)
+    return same

@@ -24,7 +24,7 @@ from diffusion_lab.diffusion import (
     linear,
     vlb_terms,
 )
-from diffusion_lab.metrics.floor import image_floor
+from diffusion_lab.metrics.floor import image_floors
 from diffusion_lab.streams import Streams
 from tests.analyses.models import Constant, Copy, Optimal, source, trained
 
@@ -254,11 +254,12 @@ def test_the_floor_of_a_finite_set(tmp_path):
 
 
 def test_little_memory_gives_the_same_floor(tmp_path, monkeypatch):
-    """Chunks of three timesteps and of one image."""
+    """Chunks of one image, whose floors are held for one image at three timesteps."""
     images, model = pictures(6, flip=True)
     whole, small = (tmp_path / name for name in ("whole", "small"))
     (expected,) = least_losses([model], torch.arange(T), 4, Work(whole, Streams(0)))
-    monkeypatch.setitem(image_floor.__globals__, "ENTRIES", 3 * images[0].numel())
+    for name in ("ENTRIES", "HELD"):
+        monkeypatch.setitem(image_floors.__globals__, name, 3 * images[0].numel())
     (found,) = least_losses([model], torch.arange(T), 4, Work(small, Streams(0)))
     assert np.allclose(found.mean, expected.mean, rtol=1e-9, atol=1e-300)
 

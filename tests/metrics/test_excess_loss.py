@@ -15,6 +15,7 @@ from diffusion_lab.data import Digits, GaussianMixture, ImageDataModule
 from diffusion_lab.diffusion import X0, Denoiser, Epsilon, cosine, empirical_floor, laplace, linear
 from diffusion_lab.metrics import Evaluation, ExcessLoss, SampleNoise
 from diffusion_lab.metrics import excess_loss as module
+from diffusion_lab.metrics import floor as floor_module
 from diffusion_lab.metrics.metric import Model
 from tests.metrics.named import named
 
@@ -106,10 +107,27 @@ def test_the_floor_of_training_images_is_that_of_some_of_them_and_computed_once(
     loss = module.eps_losses(Model(denoiser, None, data, batch_size=2), t, 4)
     expected = (loss - torch.stack(floor).mean(0) * schedule.snr[t]).sum() / (2 * math.log(2))
     assert found == pytest.approx(float(expected), rel=1e-9)
-    monkeypatch.setattr(module, "image_floor", lambda *_: pytest.fail("computed again"))
+    monkeypatch.setattr(module, "image_floors", lambda *_: pytest.fail("computed again"))
     assert value(denoiser, 4, metric, data) == found
     with pytest.raises(pytest.fail.Exception):
         value(denoiser, 4, metric, data, seed=1)
+
+
+@pytest.mark.parametrize(
+    "held, images, passes",
+    [(2**24, 4, 1), (2 * 24 * 64, 4, 2), (5 * 64, 2, 5 * 2)],  # 24 levels of 64 numbers; of 5 levels 24 are 5 parts
+)
+def test_the_training_set_is_read_once_for_as_many_floor_images_as_memory_holds(held, images, passes, monkeypatch):
+    """It was read once for each of them, which for images that are decoded takes longer than the sums."""
+    monkeypatch.setattr(floor_module, "HELD", held)
+    data, metric = ImageDataModule(Digits(), batch_size=8), ExcessLoss(floor_images=images)
+    read, of_images = [], data.conditions.of_images
+    monkeypatch.setattr(
+        data.conditions, "of_images", lambda split, ids: read.append(1 in ids.tolist()) or of_images(split, ids)
+    )
+    model = Model(Denoiser(Zero(), cosine(), Epsilon()), None, data, batch_size=2)
+    metric._floor(model, metric.timesteps(model.denoiser.schedule))
+    assert sum(read) == passes
 
 
 def test_a_schedule_that_does_not_reach_the_levels_is_refused():

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from diffusion_lab.metrics.floor import formula_floor, image_floor
+from diffusion_lab.metrics.floor import formula_floor, image_floors, together
 
 if TYPE_CHECKING:
     from diffusion_lab.analyses.base import Work
@@ -49,16 +49,21 @@ def least_losses(trained: Sequence[TrainedDiffusion], t: Tensor, images: int, wo
     found = {m: _closed(trained[m], t) for m in dict.fromkeys(first)}
     sampled = [m for m, floor in found.items() if floor is None]
 
-    def one(m: int, i: int) -> Mapping[str, np.ndarray]:
+    def some(m: int, ids: Sequence[int]) -> Mapping[str, np.ndarray]:
         data = trained[m].data
-        eps = work.streams.normal((1, *data.shape), "analysis", i, 1)
-        return {"floor": image_floor(data, i, eps, snr).numpy()}
 
-    total = {m: len(trained[m].data.source.train()) for m in sampled}
-    tasks = [(m, k * total[m] // n) for m in sampled for n in [min(images, total[m])] for k in range(n)]
-    pieces = work.map("floor", one, tasks) if tasks else []
+        def eps_of(i: int) -> Tensor:
+            return work.streams.normal((1, *data.shape), "analysis", i, 1)
+
+        return {"floor": image_floors(data, ids, eps_of, snr, work.show).numpy()}
+
+    total, tasks = {m: len(trained[m].data.source.train()) for m in sampled}, list[tuple[int, list[int]]]()
     for m in sampled:
-        values = np.stack([piece["floor"] for (of, _), piece in zip(tasks, pieces, strict=True) if of == m])
+        n, size = min(images, total[m]), together(trained[m].data, len(t))
+        tasks += [(m, [k * total[m] // n for k in range(n)[start : start + size]]) for start in range(0, n, size)]
+    pieces = work.map("floors", some, tasks) if tasks else []
+    for m in sampled:
+        values = np.concatenate([piece["floor"] for (of, _), piece in zip(tasks, pieces, strict=True) if of == m])
         n = len(values)
         error = values.std(0, ddof=1) / n**0.5 if n > 1 else np.zeros(len(t))
         found[m] = Floor(values.mean(0), error, f"the {total[m]} training images")
