@@ -198,8 +198,9 @@ def lost_seeds(
     compared: Sequence[int],
     is_lost: Callable[[Course, Course, Sequence[Course]], bool] = diverged,
 ) -> list[list[int]]:
-    """The seeds of each row whose run has diverged: beside the baseline's run of that seed, and those of the baseline
-    beside the median of the rows that are compared with it, where all of these have a value.
+    """The seeds of each row whose run has diverged: beside the baseline's run of that seed, or, if that is missing or
+    not finite at its end, beside the median of the baseline's seeds; and those of the baseline beside the median of the
+    rows that are compared with it, where all of these have a value.
 
     Args:
         rows: of each, seed -> images seen -> value.
@@ -210,8 +211,12 @@ def lost_seeds(
 
     def beside(i: int, seed: int) -> Course:
         if base is not None and i != base:
-            return rows[base].get(seed, {})
-        runs = [rows[k][seed] for k in compared if seed in rows[k]] if i == base else []
+            own = rows[base].get(seed)
+            if own and math.isfinite(own[max(own)]):
+                return own
+            runs = list(rows[base].values())
+        else:
+            runs = [rows[k][seed] for k in compared if seed in rows[k]] if i == base else []
         common = set.intersection(*map(set, runs)) if runs else ()
         there = {at: [run[at] for run in runs if math.isfinite(run[at])] for at in common}
         return {at: median(values) for at, values in there.items() if values}

@@ -215,6 +215,15 @@ def test_a_value_that_is_not_finite_hides_no_other_lost_run() -> None:
     assert not diverged(lost, gone)  # beside a baseline without a value nothing is told apart
 
 
+@pytest.mark.parametrize("own", [{1000: math.nan}, None])
+def test_a_seed_that_the_baseline_lost_hides_no_collapse_of_another_row(own: dict[int, float] | None) -> None:
+    """It was told beside that seed's run alone, so the collapse stayed in the row's mean, and in nobody's count."""
+    good = {1000: 20.0}
+    base = {0: good, 1: good} | ({2: own} if own else {})
+    rows = [base, {0: good, 1: good, 2: {1000: 500.0}}, {0: good, 1: good, 2: {1000: 55.0}}]
+    assert lost_seeds(rows, 0, [1, 2]) == [[2] if own else [], [2], []]
+
+
 def test_equal_values_by_themselves_are_identical_to_1_only_where_they_are_1() -> None:
     words = [judge_alone([[value] * 3], "ratio")[0].word for value in (1.0, 0.5, 2.0)]
     assert words == ["identical", "better", "worse"]
