@@ -16,6 +16,7 @@ from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.init_weights import read_init_weights
 from diffusion_lab.cli.load import load_run
 from diffusion_lab.cli.main import main
+from diffusion_lab.runs.find import read_run
 from diffusion_lab.training.checkpoint_io import load
 from tests.harness import Child, configuration, differences, train_child, trained
 
@@ -114,7 +115,8 @@ def test_several_widths_are_evaluated_in_one_table(run: Path, tmp_path: Path) ->
     child.succeed()
     lines = [json.loads(line) for line in (copy / "evaluations.jsonl").read_text().splitlines()]
     fids = {line["protocol"]["ema_decay"]: line["value"] for line in lines if line["name"].startswith("fd")}
-    assert list(fids) == [None, "std-0.07", "std-0.05"]
+    assert list(fids) == ["std-0.05", "std-0.07", None]
+    assert read_run(copy).last("fd128_digits") == fids[None]  # of the weights that are named first
     row = next(line for line in child.log.read_text().splitlines() if " fd128_digits" in line)
     assert row.count("*") == 1 and f"{min(fids.values()):.4g} *" in row
     before = (copy / "evaluations.jsonl").read_bytes()

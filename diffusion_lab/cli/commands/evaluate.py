@@ -55,9 +55,10 @@ def run(cfg: DictConfig) -> float | None:
     measured: dict[str, list[MetricResult]] = {}
     step = models[0].step
     before = read_lines(Path(cfg.run) / EVALUATIONS)
-    for name in names:
-        measured[name] = _measure(cfg, model := models.pop(0), seeds[:1])
+    for name in reversed(names):  # the first one's are the newest: those of a metric that training did not measure
+        measured[name] = _measure(cfg, model := models.pop(), seeds[:1])
         path = append_evaluations(Path(cfg.run), [result.line(step) for result in measured[name]])
+    measured = {name: measured[name] for name in names}
     first, together = measured[names[0]], []
     if seeds:
         columns = [first, *(_measure(cfg, model, [seed], again=True) for seed in seeds[1:])]
