@@ -171,7 +171,7 @@ class App:
             if self.command in KEYED:
                 check_run_arguments(self.command, cfg)  # before torch is imported
             if self.command != "train":
-                return check_command(cfg, folders), None
+                return check_command(self.command, cfg, folders), None
             return examine(cfg, folders, self._passed, here, self.searching)
 
     def _task(self, cfg: DictConfig, hydra_cfg: Any) -> Any:

@@ -15,10 +15,11 @@ from omegaconf.errors import OmegaConfBaseException
 
 from diffusion_lab.cli.checks.early import check_arguments
 from diffusion_lab.cli.checks.machine import check_folder, check_machine
-from diffusion_lab.cli.checks.settings import check_settings
+from diffusion_lab.cli.checks.settings import check_settings, unknown_settings
 from diffusion_lab.cli.config import config_folders, plain
 from diffusion_lab.cli.errors import ConfigError, MissingHere
 from diffusion_lab.cli.metric_files import with_metrics
+from diffusion_lab.cli.moved_images import NODE
 from diffusion_lab.cli.processes import world_size
 from diffusion_lab.cli.untrusted_run import is_typed, paths_read_outside, paths_written_outside
 from diffusion_lab.files import read_object
@@ -156,11 +157,13 @@ def _check_parts(
     return errors, parts if torch.equal(before, torch.get_rng_state()) else parts.fresh()
 
 
-def check_command(cfg: DictConfig, config_dirs: list[str]) -> list[ConfigError]:
-    """Errors in the classes and arguments of the parts on the command line of a command other than `train`."""
+def check_command(command: str, cfg: DictConfig, config_dirs: list[str]) -> list[ConfigError]:
+    """Errors in the words of a command other than `train`: unknown names, classes and arguments of its parts."""
     from diffusion_lab.cli.checks.nodes import check_nodes
     from diffusion_lab.cli.targets import Trust
 
+    if unknown := unknown_settings(command, [key for key in map(str, cfg) if key != NODE]):
+        return [*map(ConfigError, unknown)]
     try:
         cfg = with_metrics(cfg)
     except ConfigError as error:

@@ -65,6 +65,10 @@ FAULTS = [
     (["plan", "--config-dir=tests", "--config-dir", "docs"], "--config-dir must be given once"),
     (["train", "resume=nowhere"], "resume=nowhere must be the folder of a run"),
     (["train", "max_steps=0"], "max_steps=0 must be an integer >= 1; use 2000"),
+    (
+        ["encode", "dataset=digits", "+flps=true"],
+        "flps: there is no setting flps (did you mean 'flips'?)",
+    ),
 ]
 MORE_FAULTS = [  # found in the same way as one above, or slow
     (["train", "samplr=uniform"], "samplr=uniform: there is no setting samplr (did you mean 'sampler'?)"),

@@ -139,7 +139,7 @@ def faults(cfg: DictConfig, user: Path, monkeypatch: pytest.MonkeyPatch, **chang
     with open_dict(cfg):
         del cfg["hydra"]
     try:
-        return [str(error) for error in check_command(cfg, [str(user / "my_conf")])]
+        return [str(error) for error in check_command("train", cfg, [str(user / "my_conf")])]
     finally:
         sys.modules.pop("contrast", None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -93,9 +93,9 @@ SETTINGS = {
 
 
 @functools.cache
-def _shipped() -> tuple[dict[str, Any], dict[str, str | None]]:
-    """The plain keys of conf/train.yaml, and its groups with their defaults."""
-    path = conf_dir() / "train.yaml"
+def _shipped(command: str = "train") -> tuple[dict[str, Any], dict[str, str | None]]:
+    """The plain keys of the command's file in conf/, and its groups with their defaults."""
+    path = conf_dir() / f"{command}.yaml"
     plain = {str(key): value for key, value in yaml_file(path).items() if key != "defaults"}
     return plain, {entry.group: entry.option or None for entry in defaults(path) if not entry.overrides}
 
@@ -106,14 +106,17 @@ def part_groups() -> dict[str, str | None]:
     return {group: default for group, default in _shipped()[1].items() if group not in PRESETS}
 
 
+def unknown_settings(command: str, names: Iterable[str]) -> list[str]:
+    """A message for each top-level name that the command does not have; a word with + may add any."""
+    plain, groups = _shipped(command)
+    known = [*plain, *groups]
+    lists = f"`diffusion-lab {command} --help` lists them"
+    return [f"{name}: there is no setting {name}{nearest(name, known)}; {lists}" for name in names if name not in known]
+
+
 def check_settings(cfg: DictConfig) -> list[ConfigError]:
     """Errors for unknown names, missing parts and settings, and values that are out of range or contradictory."""
-    plain, groups = _shipped()
-    known, errors = [*plain, *groups], []
-    for key in cfg:
-        if key not in known:
-            hint = nearest(str(key), known)
-            errors.append(f"{key}: there is no setting {key}{hint}; `diffusion-lab train --help` lists them")
+    plain, errors = _shipped()[0], unknown_settings("train", map(str, cfg))
     for group in ("paths", "cost", "question", "stream_seeds"):
         for key in cfg[group] if isinstance(cfg.get(group), DictConfig) else ():
             if key not in plain[group]:
