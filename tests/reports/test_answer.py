@@ -93,6 +93,13 @@ def test_few_seeds_claim_nothing(tmp_path: Path, n: int, words: str) -> None:
     assert text == f"{words} there is no verdict (n = {n}); it takes at least 3 seeds."
 
 
+def test_a_row_with_too_few_seeds_beside_decided_ones_is_not_passed_over(tmp_path: Path) -> None:
+    text = said(tmp_path, {"uniform": BASE, "logit_normal": times(0.7), "stratified": times(0.5)[:2]})
+    assert "logit_normal is better" in text and text.endswith(
+        "; stratified is without a verdict, with fewer than 3 seeds in common."
+    )
+
+
 def test_one_method_alone(tmp_path: Path) -> None:
     assert said(tmp_path, {"uniform": BASE}).startswith("Only uniform has a value; train a second method")
 

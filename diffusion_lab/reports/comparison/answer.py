@@ -61,6 +61,7 @@ def answer(table: Table) -> str:
     if open_ones:
         who = f"{len(open_ones)} other{'s' * (len(open_ones) > 1)}" if said else names(open_ones)
         said.append(f"{who} {_are(open_ones)} not decided")
+    said += _plain(_with(deciding, "no claim"), f"without a verdict, with fewer than {CLAIM_SEEDS} seeds in common")
     return " ".join(part for part in (f"At n = {_range(counts)}, {'; '.join(said)}.", _seeds(table, open_ones)) if part)
 
 
