@@ -7,10 +7,9 @@ entries of NumPy's RandomState(0).permutation(1797), training images the other 1
 not depend on the run's seed.
 
 `Photos` are random square crops of five colour photographs: an astronaut's portrait, a cat, a cup of coffee, a
-motorcycle in a
-garage, a rocket at dusk (all in the public domain, CC0, or published for stereo research by D. Scharstein et al.,
-2014). Microscopy, retina, diagrams and the nearly black deep field are not used, nor the second view of the motorcycle,
-which shows the same pixels as the first.
+motorcycle in a garage, a rocket at dusk (all in the public domain, CC0, or published for stereo research by
+D. Scharstein et al., 2014). Microscopy, retina, diagrams and the nearly black deep field are not used, nor the second
+view of the motorcycle, which shows the same pixels as the first.
 
 A photograph of W x H pixels is cut at x = floor(2W/3): training crops lie to the left, test crops to the right, so that
 no pixel is in both. Crop i is of photograph i mod 5, with (u, v, w) ~ U[0,1)^3 from RandomState([seed, split]):
