@@ -80,12 +80,19 @@ def style() -> Iterator[None]:
 
 
 def panels(
-    columns: int, rows: int = 1, height: float = 3.2, sharex: bool = False, sharey: bool = False
+    columns: int,
+    rows: int = 1,
+    height: float = 3.2,
+    sharex: bool = False,
+    sharey: bool = False,
+    count: int | None = None,
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with rows x columns axes, row by row; `height` in inches per row."""
+    """A figure with rows x columns axes, row by row, or the first `count` of them; `height` in inches per row."""
     figure = _figures()(figsize=(WIDTH, height * rows), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharey)
-    return figure, list(axes.flat)
+    axes = list(figure.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharey).flat)
+    for axis in axes[count:] if count else ():
+        axis.set_visible(False)
+    return figure, axes[:count]
 
 
 @cache
@@ -121,17 +128,6 @@ def columns_of(count: int) -> int:
     return min(count, 5 if many(count) else 4)
 
 
-def small_multiples(count: int, height: float = 2.4) -> tuple[Figure, list[Axes]]:
-    """One panel per group, all on the same axes; lower panels if there are many."""
-    columns = columns_of(count)
-    rows = math.ceil(count / columns)
-    height = min(height, 1.75) if many(count) else height
-    figure, axes = panels(columns, rows, height + 0.5 / rows, sharex=True, sharey=True)
-    for axis in axes[count:]:
-        axis.set_visible(False)
-    return figure, axes[:count]
-
-
 def row_names(axis: Axes, names: Sequence[str]) -> None:
     """Names of lines or bars at the left edge, the first on top; long names are wrapped."""
     lines = ["\n".join(wrap(name, width=NAME_WIDTH, break_long_words=True)) for name in names]
@@ -140,14 +136,6 @@ def row_names(axis: Axes, names: Sequence[str]) -> None:
     tallest = max((line.count("\n") for line in lines), default=0)
     for label in axis.get_yticklabels() if tallest > 1 else ():
         label.set_fontsize(SMALLEST)
-
-
-def label_bottom(axes: Sequence[Axes], text: str) -> None:
-    """Tick labels and `text` below the lowest visible panel of each column."""
-    columns = columns_of(len(axes))
-    for i, axis in enumerate(axes):
-        axis.set_xlabel(text if i + columns >= len(axes) else "")
-        axis.tick_params(labelbottom=i + columns >= len(axes))
 
 
 def panel_title(axis: Axes, text: str, color: str, count: int) -> None:

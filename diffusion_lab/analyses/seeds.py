@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -19,30 +19,21 @@ from diffusion_lab.runs.identity import leaves, of_method, same_method
 from diffusion_lab.training import TrainedDiffusion, TrainedModel
 
 
-class SeedGroup(NamedTuple):
-    """Models of one configuration, step and weights under different seeds.
+def groups_of(trained: Sequence[TrainedModel]) -> list[dict[str, Any]]:
+    """Models of one configuration, step and weights under different seeds, in the order of their first ones.
 
-    Attributes:
-        name: tells it apart from the other groups; "" where there is one.
-        members: positions of its models.
+    Each group has a `name` that tells it apart from the others, "" where there is one, and the positions of its models,
+    its `members`.
     """
-
-    name: str
-    members: list[int]
-
-
-def groups_of(trained: Sequence[TrainedModel]) -> list[SeedGroup]:
-    """The groups, in the order of their first models."""
     groups: list[list[int]] = []
     for m, model in enumerate(trained):
         same = (members for members in groups if _differ_in_the_seed(trained[members[0]], model))
-        group = next(same, None)
-        if group is None:
-            groups.append([m])
+        if members := next(same, None):
+            members.append(m)
         else:
-            group.append(m)
+            groups.append([m])
     firsts = [trained[members[0]] for members in groups]
-    return [SeedGroup(name, members) for name, members in zip(_names(firsts), groups, strict=True)]
+    return [{"name": name, "members": members} for name, members in zip(_names(firsts), groups, strict=True)]
 
 
 def over_seeds(values: np.ndarray, members: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -57,26 +48,13 @@ def over_seeds(values: np.ndarray, members: Sequence[int]) -> tuple[np.ndarray, 
     return some.mean(0), student_quantile(0.95, n - 1) * some.std(0, ddof=1) / math.sqrt(n)
 
 
-class FigureLine(NamedTuple):
-    """A line of a figure: one head of a group's models.
-
-    Attributes:
-        name: "" where there is one line.
-        members: positions of the models.
-        head: number of the head.
-    """
-
-    name: str
-    members: list[int]
-    head: int
-
-
-def lines_of(trained: Sequence[TrainedDiffusion]) -> list[FigureLine]:
-    """A line for each group and head, the heads of a group together."""
+def lines_of(trained: Sequence[TrainedDiffusion]) -> list[dict[str, Any]]:
+    """A line of a figure for each group and head, the heads of a group together: its name, "" where there is one line,
+    the positions of its models, and the number of the head."""
     return [
-        FigureLine(", ".join(word for word in (group.name, head) if word), group.members, h)
+        {"name": ", ".join(filter(None, (group["name"], head))), "members": group["members"], "head": h}
         for group in groups_of(trained)
-        for h, head in enumerate(trained[group.members[0]].denoiser.prediction.head_names)
+        for h, head in enumerate(trained[group["members"][0]].denoiser.prediction.head_names)
     ]
 
 

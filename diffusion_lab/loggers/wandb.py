@@ -154,9 +154,8 @@ class WandbLogger(RunLogger):
                 mode=mode,
                 settings=settings,
             )
-        run.define_metric(STEP)
-        run.define_metric(IMAGES)
-        run.define_metric(SECONDS)
+        for axis in AXES:
+            run.define_metric(axis)
         run.define_metric("*", step_metric=STEP)
         run.define_metric("metrics/*", step_metric=IMAGES)
         if mode == "online":

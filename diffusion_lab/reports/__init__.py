@@ -1,6 +1,5 @@
 """Reports: a folder of runs, finished or not, as a table and one self-contained page. Does not import torch."""
 
-from diffusion_lab.reports.comparison.baselines import with_baseline
 from diffusion_lab.reports.comparison.cells import Comparison, compare
 from diffusion_lab.reports.comparison.differences import Difference, RunConfig, differences
 from diffusion_lab.reports.comparison.groups import Group
@@ -8,7 +7,7 @@ from diffusion_lab.reports.comparison.labels import group_runs
 from diffusion_lab.reports.comparison.metrics import choose_metric
 from diffusion_lab.reports.comparison.question import Question
 from diffusion_lab.reports.comparison.rows import Row, summarise
-from diffusion_lab.reports.comparison.sections import Section, sections_of
+from diffusion_lab.reports.comparison.sections import Section, sections_of, with_baseline
 from diffusion_lab.reports.comparison.sentences import unnamed_differences
 from diffusion_lab.reports.pages.files import check_suffix, write_per_seed, write_table
 from diffusion_lab.reports.pages.html import Report, make_report, page, write_figures

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from diffusion_lab.intervals import Interval
-from diffusion_lab.plotting import data_uri, line_style, log_if_wide, panels, style
+from diffusion_lab.plotting import line_style, log_if_wide, panels
 from diffusion_lab.reports import figures
 from diffusion_lab.reports.comparison.cells import Cell, Comparison
 from diffusion_lab.reports.comparison.groups import Group
@@ -103,10 +103,9 @@ def differences(results: Results) -> dict[str, Figure]:
     base = bases.pop() if len(bases) == 1 else "the baseline of its column"
     at = when.pop() if len(when) == 1 else ""
     label = sides(of_what(results.scale, results.values.quantity, f"{base}{at}"), results.better)
-    with style():
-        image = data_uri(interval_figure(lines, label, results.scale, results.table.margin))
     title = "Ratio to the baseline" if results.scale == "ratio" else "Difference to the baseline"
-    return {DIFFERENCES: Figure(title, _caption(results), image)}
+    of = lines, label, results.scale, results.table.margin
+    return {DIFFERENCES: Figure.drawn(title, _caption(results), interval_figure, *of)}
 
 
 def _caption(results: Results) -> str:
@@ -206,16 +205,19 @@ def numbers(results: Results, column: TableColumn) -> Figure | None:
     published = {k: c.published for k, c in enumerate(cells) if c.published is not None and comparable}
     others = {k: c.row.against[column.name] for k, c in enumerate(cells) if column.name in c.row.against}
     lines = {"measured": measured, "published": published, results.table.against: others}
-    with style():
-        figure, (axis, *_) = panels(1, height=3.6)
-        for i, (name, points) in enumerate(lines.items()):
-            if points:
-                color, dash = line_style(i)
-                axis.plot(list(points), list(points.values()), color=color, linestyle=dash, marker="o", label=name)
-        axis.set_xticks(range(len(cells)), [cell.row.title for cell in cells], rotation=30, ha="right")
-        axis.set_ylabel(results.values.quantity)
-        log_if_wide(axis, [np.array(list(points.values())) for points in lines.values() if points])
-        axis.legend(fontsize=9)
-        image = data_uri(figure)
     shown = ", ".join(name for name, points in lines.items() if points)
-    return Figure(column.title, f"By row: {shown}; mean over seeds.", image)
+    of = lines, [cell.row.title for cell in cells], results.values.quantity
+    return Figure.drawn(column.title, f"By row: {shown}; mean over seeds.", _numbers_axis, *of)
+
+
+def _numbers_axis(lines: dict[str, dict[int, float]], rows: Sequence[str], quantity: str) -> Any:
+    figure, (axis,) = panels(1, height=3.6)
+    for i, (name, points) in enumerate(lines.items()):
+        if points:
+            color, dash = line_style(i)
+            axis.plot(list(points), list(points.values()), color=color, linestyle=dash, marker="o", label=name)
+    axis.set_xticks(range(len(rows)), rows, rotation=30, ha="right")
+    axis.set_ylabel(quantity)
+    log_if_wide(axis, [np.array(list(points.values())) for points in lines.values() if points])
+    axis.legend(fontsize=9)
+    return figure

@@ -46,9 +46,10 @@ def diverged_seeds(values: Values, column: TableColumn) -> dict[str, tuple[int, 
     """Row -> its seeds that diverged, of the rows that have some."""
     cells = list(_numbers(values, column).values())
     names, baseline = list(cells[0]), values.table.baseline_of(column)
+    seeds = [sorted({seed for cell in cells for seed in cell[row]}) for row in names]
     curves = [
-        {seed: _curve([cell[row].get(seed, math.inf) for cell in cells]) for seed in _seeds(cells, row)}
-        for row in names
+        {seed: dict(enumerate(cell[row].get(seed, math.inf) for cell in cells)) for seed in own}
+        for row, own in zip(names, seeds, strict=True)
     ]
     base = names.index(baseline) if baseline in names else None
     lost = lost_seeds(curves, base, [i for i in range(len(names)) if i != base], diverged_where_positive)
@@ -84,15 +85,7 @@ def _over_training(cells: Mapping[str, Numbers], scale: Scale, baseline: str) ->
     for seed in sorted({seed for cell in cells.values() for own in cell.values() for seed in own}):
         used = [cell for cell in cells.values() if seed in cell.get(baseline, ())] or list(cells.values())
         rows = [row for row in found if all(seed in cell[row] for cell in used)]
-        curves = [_curve([cell[row][seed] for cell in used]) for row in rows]
+        curves = [dict(enumerate(cell[row][seed] for cell in used)) for row in rows]
         for row, mean in zip(rows, over_training(curves, scale) if rows else (), strict=True):
             found[row][seed] = mean
     return found
-
-
-def _seeds(cells: Sequence[Numbers], row: str) -> list[int]:
-    return sorted(set().union(*(cell[row] for cell in cells)))
-
-
-def _curve(numbers: Sequence[float]) -> dict[int, float]:
-    return dict(enumerate(numbers))

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from diffusion_lab.files import write_whole
-from diffusion_lab.markup import markdown_cell, markdown_text
+from diffusion_lab.markup import markdown_text
 from diffusion_lab.printable import one_line
 from diffusion_lab.progress import duration
-from diffusion_lab.reports.comparison.cells import Comparison
+from diffusion_lab.reports.comparison.cells import Cell, Comparison
 from diffusion_lab.reports.figures import Figure
 from diffusion_lab.reports.pages.files import latex, markdown, tex
 from diffusion_lab.reports.pages.html import environment
@@ -163,11 +163,8 @@ def _provenance(page: TablePage) -> str:
 def _settings_markdown(settings: Settings) -> str:
     shared, titles, lines = settings
     text = markdown_text(", ".join(f"{key} {value}" for key, value in shared.items()))
-    pieces = [f"{text}\n"]
-    if lines:
-        rows = [[markdown_cell(text) for text in row] for row in (titles, ["---"] * len(titles), *lines)]
-        pieces.append("\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n")
-    return "\n".join(pieces)
+    cells = [[Cell(value) for value in line] for line in lines]
+    return f"{text}\n" + (f"\n{markdown(Comparison([*titles], cells, '', [], left=len(titles)))}" if lines else "")
 
 
 def as_latex(tables: Mapping[str, Comparison], legend: str) -> str:

@@ -111,15 +111,17 @@ class Results:
         """Whether a row has enough seeds for a verdict."""
         return any(outcome.compared.word != "no claim" for outcome in self.outcomes)
 
-    def deciding(self, column: TableColumn) -> str:
-        """The cell of a column whose verdict counts."""
-        return deciding_cell(self.table, column)
-
 
 def deciding_cell(table: Table, column: TableColumn) -> str:
-    """`OVER_TRAINING` or the last cell of a column."""
+    """The cell of a column whose verdict counts: `OVER_TRAINING` or the last one."""
     titles = cell_titles(column)
     return OVER_TRAINING if table.estimand == "training" and len(titles) > 1 else titles[-1]
+
+
+def beside_title(column: TableColumn, cell: str) -> str:
+    """The cell that stands beside the one that decides: the last one, or the mean over training."""
+    last = cell_titles(column)[-1]
+    return "" if len(cell_titles(column)) == 1 else last if cell == OVER_TRAINING else OVER_TRAINING
 
 
 def summarise(values: Values, better: str, scale: Scale = "ratio") -> Results:
@@ -181,9 +183,8 @@ def _outcome(results: Results, cell: TableCell) -> Outcome:
     needed = None
     if verdict.word == "not decided" and verdict.deviation and size:
         needed = seeds_needed(verdict.deviation, size, verdict.rows)
-    titles = cell_titles(cell.column)
-    other = titles[-1] if cell.cell == OVER_TRAINING else OVER_TRAINING
-    beside = results.cell(cell.row, cell.column, other) if len(titles) > 1 else None
+    other = beside_title(cell.column, cell.cell)
+    beside = results.cell(cell.row, cell.column, other) if other else None
     return Outcome(cell, beside, claimed, measured, word if claimed else "", needed)
 
 

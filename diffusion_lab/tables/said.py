@@ -165,14 +165,10 @@ def _conclusion(results: Results, outcome: Outcome) -> str:
         return "identical to the baseline for every seed"
     if outcome.compared.word == "equal":
         return f"{EQUAL} {within(results.table)}; would be overturned by a decided difference in a longer run"
-    if not outcome.compared.decided:
-        return f"{OPEN}; {_needed(outcome)}"
-    return f"{outcome.measured} here; the paper makes no claim"
-
-
-def _needed(outcome: Outcome) -> str:
+    if outcome.compared.decided:
+        return f"{outcome.measured} here; the paper makes no claim"
     if outcome.compared.n < CLAIM_SEEDS:
-        return f"a verdict takes at least {CLAIM_SEEDS} seeds"
+        return f"{OPEN}; a verdict takes at least {CLAIM_SEEDS} seeds"
     if outcome.seeds is None:
-        return f"no number of seeds up to {MOST_SEEDS} would decide a difference this small"
-    return f"about {outcome.seeds:,} seeds would decide a difference of this size"
+        return f"{OPEN}; no number of seeds up to {MOST_SEEDS} would decide a difference this small"
+    return f"{OPEN}; about {outcome.seeds:,} seeds would decide a difference of this size"

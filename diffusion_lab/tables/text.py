@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from diffusion_lab.intervals import Interval
 from diffusion_lab.reports.comparison.cells import Cell, Comparison, decimals, number
 from diffusion_lab.tables.judged import OVER_TRAINING
-from diffusion_lab.tables.results import EQUAL, OPEN, Results, TableCell
+from diffusion_lab.tables.results import EQUAL, OPEN, Results, TableCell, beside_title, deciding_cell
 from diffusion_lab.tables.table import Table, TableColumn, TableRow, cell_titles, reference_title
 from diffusion_lab.tables.values import COMMON
 from diffusion_lab.verdicts import CLAIM_SEEDS, Verdict
@@ -114,15 +114,9 @@ def measured_number(mean: Interval, places: int) -> str:
     return f"{text} ± {half}"
 
 
-def beside_title(column: TableColumn, cell: str) -> str:
-    """The cell that stands beside the one that decides: the last one, or the mean over training."""
-    last = cell_titles(column)[-1]
-    return "" if len(cell_titles(column)) == 1 else last if cell == OVER_TRAINING else OVER_TRAINING
-
-
 def _compared_titles(results: Results, column: TableColumn) -> list[str]:
     """Of the cell that decides, and of the one beside it."""
-    decides = results.deciding(column)
+    decides = deciding_cell(results.table, column)
     titles = [f"to {reference_title(results.table, column)}, {decides}", "95 % interval", "verdict"]
     if not (other := beside_title(column, decides)):
         return titles
@@ -131,7 +125,7 @@ def _compared_titles(results: Results, column: TableColumn) -> list[str]:
 
 def _compared(results: Results, row: TableRow, column: TableColumn, places: int) -> list[Cell]:
     """What the row is to the baseline, its interval and verdict; bold where it may be claimed; then the cell beside."""
-    decides = results.deciding(column)
+    decides = deciding_cell(results.table, column)
     cells = [results.cell(row, column, title) for title in (decides, beside_title(column, decides)) if title]
     first = "baseline" if row.name == results.table.baseline_of(column) else NONE
     found = []
@@ -220,6 +214,6 @@ def _meaning(results: Results) -> str:
             "differences have Student's interval, at 95 % for all rows of a column at once (Bonferroni), and exclude 0 "
             "where a row is decided (bold) and only there"
         )
-    if any(results.deciding(column) == OVER_TRAINING for column in results.table.columns):
+    if any(deciding_cell(results.table, column) == OVER_TRAINING for column in results.table.columns):
         text += f"; {OVER_TRAINING}: the {'geometric ' * (results.scale == 'ratio')}mean over the cells of a row"
     return text

@@ -10,7 +10,7 @@ from torch import nn
 
 from diffusion_lab.analyses import BatchNoise, Work
 from diffusion_lab.analyses.gradients.batch_draws import coverages, informed, sampler_draw
-from diffusion_lab.analyses.gradients.rows import GradientTable, Sketch, row_gradients
+from diffusion_lab.analyses.gradients.rows import GradientTable, Sketch, gradient_blocks
 from diffusion_lab.analyses.words import plus_minus
 from diffusion_lab.diffusion import Denoiser, Epsilon, FixedLarge, V, linear
 from diffusion_lab.diffusion.denoiser import Loss
@@ -130,7 +130,7 @@ def simulated(model, sampler, rows, count):
     ids, t, weight = (torch.cat([some[k] for some in gradients]) for k in range(3))
     x0, _ = model.data.conditions.of_images(split, ids)
     eps = torch.randn(x0.shape, generator=generator)
-    g = row_gradients(model.denoiser, x0, eps, t, {}, batch_size=4000).double() * weight[:, None]
+    g = torch.cat([*gradient_blocks(model.denoiser, x0, eps, t, {}, 4000)]).double() * weight[:, None]
     batches = g.view(count, rows, -1).mean(1)
     distance = (batches - batches.mean(0)).square().sum(1)
     return float(distance.sum() / (count - 1)), float(distance.std() / count**0.5)

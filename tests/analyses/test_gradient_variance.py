@@ -15,7 +15,7 @@ from torch import nn
 from diffusion_lab.analyses import GradientVarianceByTimestep, Result, Work
 from diffusion_lab.analyses.gradients import gradient_variance
 from diffusion_lab.analyses.gradients import rows as gradient_rows
-from diffusion_lab.analyses.gradients.rows import jackknife, moments, row_gradients, without_each
+from diffusion_lab.analyses.gradients.rows import gradient_blocks, jackknife, moments, without_each
 from diffusion_lab.analyses.words import plus_minus
 from diffusion_lab.diffusion import bound_weights, cosine, linear
 from diffusion_lab.networks import UNet
@@ -148,7 +148,7 @@ def test_rows_together_have_the_gradients_of_single_backward_passes():
             p.add_(0.05)
     denoiser = trained(network, source(size=8)).denoiser
     x0, eps, t = torch.randn(3, 1, 8, 8), torch.randn(3, 1, 8, 8), torch.tensor([0, 20, 49])
-    rows = row_gradients(denoiser, x0, eps, t, {}, batch_size=2)
+    rows = torch.cat([*gradient_blocks(denoiser, x0, eps, t, {}, batch_size=2)])
     for i in range(3):
         loss = denoiser.loss(x0[i : i + 1], eps[i : i + 1], t[i : i + 1]).native.sum()
         one = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(denoiser.parameters()))])

@@ -340,15 +340,15 @@ MUTANTS = [
     Mutant(
         "loss ratio in the figure, inverted",
         _LOSSES,
-        "_over_t(axes[1], one, one.loss / same[0].loss, time)",
-        "_over_t(axes[1], one, same[0].loss / one.loss, time)",
+        "_line(axes[1], one, x, one.last / same[0].last)",
+        "_line(axes[1], one, x, same[0].last / one.last)",
         FIGURES,
     ),
     Mutant(
         "loss over timesteps in the figure, reversed",
         _LOSSES,
-        "_over_t(axes[0], one, one.loss, time)",
-        "_over_t(axes[0], one, one.loss[::-1], time)",
+        "len(one.last)), one.last)",
+        "len(one.last)), one.last[::-1])",
         FIGURES,
     ),
     Mutant(

@@ -24,10 +24,10 @@ def test_those_of_the_folder_come_first_then_those_of_each_run(sweep, tmp_path):
     write(top, "spread", "Of all.")
     write(tmp_path, "outside", "Of a folder above.")
     found = analysed(read_runs(top))
-    assert [one.sentence for one in found] == ["Of all.", "Of a sweep.", "Of a run."]
-    assert [one.title for one in found] == ["Spread", "Reward variance", "Per timestep"]
-    assert found[2].where == f"sweep/{runs[1].name}/analyses/per_timestep" and found[0].where == "analyses/spread"
-    assert found[0].models == "r, step 7, weights raw"
+    assert [one["sentence"] for one in found] == ["Of all.", "Of a sweep.", "Of a run."]
+    assert [one["title"] for one in found] == ["Spread", "Reward variance", "Per timestep"]
+    assert found[2]["where"] == f"sweep/{runs[1].name}/analyses/per_timestep" and found[0]["where"] == "analyses/spread"
+    assert found[0]["models"] == "r, step 7, weights raw"
 
 
 def test_the_page_shows_figure_and_sentence_as_text_and_is_else_unchanged(sweep, tmp_path):

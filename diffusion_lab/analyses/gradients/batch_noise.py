@@ -137,7 +137,7 @@ class BatchNoise(Analysis):
         data |= {"grid": grid.numpy(), "batch_size": np.array(self.batch_sizes)}
         facts = {"samplers": names, "images": self.images, "noises": self.noises, "sketch": self.sketch}
         # Of each group: which samplers have the expected gradient of uniform draws for all of its models.
-        groups = [g._asdict() | {"same": data["same"][g.members].all(0).tolist()} for g in groups_of(trained)]
+        groups = [g | {"same": data["same"][g["members"]].all(0).tolist()} for g in groups_of(trained)]
         return Result(data, facts | {"groups": groups})
 
     def _draws(

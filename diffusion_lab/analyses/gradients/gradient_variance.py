@@ -191,11 +191,11 @@ def _early_over_late(values: np.ndarray, timesteps: np.ndarray, steps: int) -> n
 def _curves(trained: Sequence[TrainedDiffusion], data: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
     """A line for each group of seeds, and at which timesteps its variance is largest and smallest."""
     curves = []
-    for name, members in groups_of(trained):
-        mean, t = data["variance"][members].mean(0), data["timesteps"]
+    for group in groups_of(trained):
+        mean, t = data["variance"][group["members"]].mean(0), data["timesteps"]
         low, high = int(mean.argmin()), int(mean.argmax())
         ends = {"largest_over_smallest": float(mean[high] / mean[low]), "at": [int(t[high]), int(t[low])]}
-        curves.append({"name": name, "members": members} | ends)
+        curves.append(group | ends)
     return curves
 
 

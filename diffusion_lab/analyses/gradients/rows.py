@@ -55,19 +55,11 @@ class _Loss(nn.Module):
         return self.denoiser.loss(x0[None], eps[None], t[None], **row).native.sum()
 
 
-def row_gradients(denoiser: Denoiser, x0: Tensor, eps: Tensor, t: Tensor, cond: Cond, batch_size: int = 32) -> Tensor:
-    """The gradient of each row: (N,C,H,W), (N,C,H,W), (N,) -> (N,P), P the number of trained parameters.
-
-    They need N P numbers of memory.
-    """
-    return torch.cat([*gradient_blocks(denoiser, x0, eps, t, cond, batch_size)])
-
-
 def gradient_blocks(
     denoiser: Denoiser, x0: Tensor, eps: Tensor, t: Tensor, cond: Cond, batch_size: int = 32
 ) -> Iterator[Tensor]:
-    """The same rows in blocks (n,P), for those who need not have all at once: n is `batch_size`, or as many rows as
-    have `BLOCK` bytes, at least one.
+    """The gradient of each row, (N,C,H,W), (N,C,H,W), (N,), in blocks (n,P), P the number of trained parameters: n is
+    `batch_size`, or as many rows as have `BLOCK` bytes, at least one.
 
     The rows of a block are differentiated together (`vmap`), which on a CPU takes a third of the time of a backward
     pass for each.

@@ -25,7 +25,7 @@ from torch import Tensor
 from diffusion_lab.analyses.base import Analysis, Result, Work
 from diffusion_lab.analyses.images import native_losses
 from diffusion_lab.analyses.losses.per_timestep import PerTimestep
-from diffusion_lab.analyses.seeds import SeedGroup, band_words, groups_of, with_error
+from diffusion_lab.analyses.seeds import band_words, groups_of, with_error
 from diffusion_lab.analyses.weights.continued_training import Continued, check_rate, draw
 from diffusion_lab.analyses.words import joined
 from diffusion_lab.arguments import check_choice, check_flag, check_integer, check_number
@@ -127,7 +127,19 @@ class Interdependence(Analysis):
         first = work.stacked("before", before, len(trained))["loss"]  # (M,n,P)
         change = work.stacked("windows", one, len(trained), self.repeats, self.num_windows)["change"]  # (M,R,W,n,P)
         data = {"edges": edges.numpy(), "timesteps": t.numpy()} | summary(first, change, edges.numpy(), window)
-        return Result(data, self._facts(trained, data))
+        groups = groups_of(trained)
+        facts = {
+            "windows": KINDS[self.windows],
+            "num_windows": self.num_windows,
+            "steps": self.steps,
+            "batch_size": self.batch_size,
+            "repeats": self.repeats,
+            "images": len(trained[0].test_images(self.images)[0]),
+            "shown": self.shown,
+            "optimizers": [Continued(trained[group["members"][0]], self.lr, self.fresh).words for group in groups],
+            "groups": [_of_group(group, data) for group in groups],
+        }
+        return Result(data, facts)
 
     def _edges(self, trained: Sequence[TrainedDiffusion], work: Work) -> Tensor:
         """(W+1,) int64."""
@@ -141,20 +153,6 @@ class Interdependence(Analysis):
         pairs = zip(edges.tolist(), edges[1:].tolist(), strict=False)
         points = [np.unique(np.linspace(a, b - 1, self.points).round().astype(int)) for a, b in pairs]
         return torch.from_numpy(np.concatenate(points)), np.repeat(np.arange(len(points)), list(map(len, points)))
-
-    def _facts(self, trained: Sequence[TrainedDiffusion], data: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        groups = groups_of(trained)
-        return {
-            "windows": KINDS[self.windows],
-            "num_windows": self.num_windows,
-            "steps": self.steps,
-            "batch_size": self.batch_size,
-            "repeats": self.repeats,
-            "images": len(trained[0].test_images(self.images)[0]),
-            "shown": self.shown,
-            "optimizers": [Continued(trained[group.members[0]], self.lr, self.fresh).words for group in groups],
-            "groups": [_of_group(group, data) for group in groups],
-        }
 
     def figure(self, result: Result) -> Figure:
         """A row for each group: the matrix, and the change at single timesteps of some windows."""
@@ -226,17 +224,17 @@ def _errors(by_repeat: np.ndarray, by_image: np.ndarray, repeats: int, images: i
     return draws, image, np.hypot(draws, image)
 
 
-def _of_group(group: SeedGroup, data: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def _of_group(group: dict[str, Any], data: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """Means over seeds; windows whose net change is more than its uncertainty above or below zero are counted."""
     own = np.eye(len(data["edges"]) - 1, dtype=bool)
-    net, half = with_error(data["net"], data["net_error"], group.members)
-    one_seed = len(group.members) == 1
+    net, half = with_error(data["net"], data["net_error"], group["members"])
+    one_seed = len(group["members"]) == 1
     uncertainty = "two standard errors over draws and images" if one_seed else "the 95 % interval over the seeds"
     harmful, useful = int((net > half).sum()), int((net < -half).sum())
-    relative = data["relative"][group.members].mean(0)
+    relative = data["relative"][group["members"]].mean(0)
     numbers = {"inside": float(relative[own].mean()), "outside": float(relative[~own].mean())}
     counts = {"harmful": harmful, "useful": useful, "open": len(net) - harmful - useful}
-    return {"name": group.name, "members": group.members, "uncertainty": uncertainty} | numbers | counts
+    return group | {"uncertainty": uncertainty} | numbers | counts
 
 
 def _percent(value: float) -> str:

@@ -123,10 +123,10 @@ class PerTimestep(Analysis):
         """Of each line: its models, where the loss is largest and smallest, and its excess over the floor."""
         curves, t = [], data["timesteps"]
         for line in lines_of(trained):
-            mean, half, excess, beside, floor = _values(data, line.members, line.head)
+            mean, half, excess, beside, floor = _values(data, line["members"], line["head"])
             most, least, gain = int(mean.argmax()), int(mean.argmin()), int(excess.argmax())
             curves.append(
-                line._asdict()
+                line
                 | {
                     "largest": [int(t[most]), float(mean[most])],
                     "smallest": [int(t[least]), float(mean[least])],

@@ -64,13 +64,13 @@ class Slots(Analysis):
         edges = np.stack([[self._slots(one)[0] for one in model.T] for model in mean])
         curves = []
         for line in lines_of(trained):
-            own, share = self._slots(mean[line.members, :, line.head].mean(0))
-            first, last = edges[line.members, line.head, 1], edges[line.members, line.head, -2]
+            own, share = self._slots(mean[line["members"], :, line["head"]].mean(0))
+            first, last = (edges[line["members"], line["head"], k] for k in (1, -2))
             among = {
                 "first_end": [int(first.min()), int(first.max())],
                 "last_start": [int(last.min()), int(last.max())],
             }
-            curves.append(line._asdict() | {"edges": own.tolist(), "share": share.tolist(), "over_seeds": among})
+            curves.append(line | {"edges": own.tolist(), "share": share.tolist(), "over_seeds": among})
         data = {key: found[key] for key in ("timesteps", "mean", "standard_error")} | {"edges": edges}
         return Result(data, {"images": len(found["image"]), "num_slots": self.num_slots, "curves": curves})
 

@@ -53,7 +53,7 @@ class Queue(NamedTuple):
 
     def chosen(self, rows: Tensor, count: int) -> Tensor:
         """The `count` timesteps that the sampler would select from rows (n,P)."""
-        return best_timesteps(rows, rows @ masses(self.weights, self.grid), self.grid, self.weights, count)
+        return best_timesteps(rows, self.bound_drops(rows), self.grid, self.weights, count)
 
     def drops(self, rows: Tensor, selected: Tensor) -> Tensor:
         """Drop of the bound on some timesteps, bits/dim: (n,P), (s,) -> (n,)."""

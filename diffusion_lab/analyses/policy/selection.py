@@ -218,8 +218,9 @@ def _standard_error(values: np.ndarray) -> np.ndarray:
 def _groups(runs: Sequence[TrainedDiffusion], data: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
     """The groups of seeds, the timesteps that each selects most, and the cost of its policy updates."""
     groups = []
-    for name, members in groups_of(runs):
-        group: dict[str, Any] = {"name": name, "members": members, "sizes": data["size"][members[0]].tolist()}
+    for group in groups_of(runs):
+        members = group["members"]
+        group["sizes"] = data["size"][members[0]].tolist()
         chosen = data["selected"][members]
         chosen = chosen[chosen >= 0]
         t, counts = np.unique(chosen, return_counts=True)

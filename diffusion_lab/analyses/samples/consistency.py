@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from textwrap import shorten
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from torch import Tensor
 
 from diffusion_lab.analyses.base import Analysis, Result, Work
 from diffusion_lab.analyses.images import check_alike, check_solver, samples_of
-from diffusion_lab.analyses.seeds import SeedGroup, groups_of, over_seeds
+from diffusion_lab.analyses.seeds import groups_of, over_seeds
 from diffusion_lab.analyses.words import joined
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.metrics.sample_metrics import psnr
@@ -103,13 +103,13 @@ class Consistency(Analysis):
             "permutation": permutation.numpy(),
             "samples": samples[:, :SHOWN].numpy(),
             "equation_1": paired[0, 1:].mean(),
-            **compared([group.members for group in groups], paired, shuffled),
+            **compared([group["members"] for group in groups], paired, shuffled),
         }
         facts = {
             "images": self.images,
             "solver": self._sampled_by(trained),
-            "groups": [group.name for group in groups],
-            "sizes": [len(group.members) for group in groups],
+            "groups": [group["name"] for group in groups],
+            "sizes": [len(group["members"]) for group in groups],
             "models": _short_names(groups),
         }
         return Result(data, facts)
@@ -240,12 +240,12 @@ def _decibels(value: float) -> str:
     return "infinite" if np.isinf(value) else f"{value:.1f} dB"
 
 
-def _short_names(groups: Sequence[SeedGroup]) -> list[str]:
+def _short_names(groups: Sequence[Mapping[str, Any]]) -> list[str]:
     """A name for each model: its group, with its number where the group has several."""
     named = {
-        m: " ".join([*([group.name] if group.name else []), *([f"run {k}"] if len(group.members) > 1 else [])])
+        m: " ".join(filter(None, (group["name"], f"run {k}" if len(group["members"]) > 1 else "")))
         for group in groups
-        for k, m in enumerate(group.members, start=1)
+        for k, m in enumerate(group["members"], start=1)
     }
     return [named[m] or "run 1" for m in sorted(named)]
 

@@ -106,8 +106,7 @@ class PredictionAbility(Analysis):
         data["standard_error"] = errors.std(1, ddof=1) / n**0.5
         data |= winners(errors, [line["rows"] for line in lines])
         data["worst_t"] = data["timesteps"][data.pop("worst_at")]
-        groups = [group._asdict() for group in groups_of(trained)]
-        facts = {"images": n, "lines": lines, "groups": groups, "solver": self.solver.describe()}
+        facts = {"images": n, "lines": lines, "groups": groups_of(trained), "solver": self.solver.describe()}
         facts["segments"] = segments(data["timesteps"], data["best"], data["decided"])
         facts["crossings"] = crossings(data["timesteps"], data["lower"])
         if trained[0].data.source.pixels().channels == 3:
@@ -198,11 +197,11 @@ def lines_of_answers(trained: Sequence[TrainedDiffusion]) -> list[dict[str, Any]
     first = np.cumsum([0, *map(len, answers)])
     return [
         {
-            "name": ": ".join(word for word in (group.name, answer) if word),
-            "rows": [int(first[m]) + a for m in group.members],
+            "name": ": ".join(word for word in (group["name"], answer) if word),
+            "rows": [int(first[m]) + a for m in group["members"]],
         }
         for group in groups_of(trained)
-        for a, answer in enumerate(answers[group.members[0]])
+        for a, answer in enumerate(answers[group["members"][0]])
     ]
 
 

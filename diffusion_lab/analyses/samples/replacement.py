@@ -149,26 +149,25 @@ class Replacement(Analysis):
         }
         if truth.shape[1] == 3:
             data["hue_error"] = np.stack([[hue_error(some, truth).numpy() for some in of] for of in samples])
-        facts: dict[str, Any] = self._facts(trained, list(sets), n) | {"latents": latents_of(trained[0], work).rule}
-        if facts["frechet_needs"] is not None and n >= facts["frechet_needs"]:
+        features = trained[0].data.features
+        needs = None if features is None else 2 * features.feature_dim  # images
+        if needs is not None and n >= needs:
             rows = zip(trained, samples, strict=True)
             data["frechet"] = np.array([[distance(model, some) for some in of] for model, of in rows])
-        return Result(data, facts)
-
-    def _facts(self, trained: Sequence[TrainedDiffusion], sets: list[str], images: int) -> dict[str, Any]:
         asked = [f"{first} to {end}" for first, end in self.ranges]
-        features = trained[0].data.features
-        return {
-            "images": images,
+        facts = {
+            "images": n,
             "solver": self.solver.describe(),
-            "sets": sets,
+            "sets": list(sets),
             "empty": [name for name in asked if name not in sets],
-            "groups": [group._asdict() for group in groups_of(trained)],
+            "groups": groups_of(trained),
             "last": self.last,
             "index_base": self.index_base,
-            "frechet_needs": None if features is None else 2 * features.feature_dim,  # images
+            "frechet_needs": needs,
             "paired": trained[0].data.conditions.task.paired,
+            "latents": latents_of(trained[0], work).rule,
         }
+        return Result(data, facts)
 
     def _generated(
         self, model: TrainedDiffusion, replaced: Tensor, x0: Tensor, cond: dict[str, Tensor], rows: Tensor, work: Work
@@ -183,9 +182,7 @@ class Replacement(Analysis):
         """A panel for each distance that was measured, one for the images, one for C1 and C2."""
         present = [(key, title) for key, title in DISTANCES if key in result.data]
         count, facts = len(present) + 2, result.facts
-        figure, axes = panels(2, (count + 1) // 2, height=max(3.0, 0.27 * len(facts["sets"]) + 0.8))
-        for axis in axes[count:]:
-            axis.set_visible(False)
+        figure, axes = panels(2, (count + 1) // 2, height=max(3.0, 0.27 * len(facts["sets"]) + 0.8), count=count)
         for axis, (key, title) in zip(axes, present, strict=False):
             _distances(axis, result, key, title)
         pictures, first = axes[len(present)], facts["groups"][0]["name"]

@@ -121,7 +121,7 @@ class Hessian(Analysis):
         data = self._numbers([[ritz(one["alphas"], one["betas"]) for one in some] for some in chains], quadratic)
         parameters = np.array([int(some[0]["parameters"]) for some in chains])
         facts = {
-            "groups": [group._asdict() for group in groups_of(trained)],
+            "groups": groups_of(trained),
             "images": self.images,
             "losses": [list(loss_of(m).names) for m in range(len(trained))],
             "vectors": self.vectors,
@@ -183,7 +183,8 @@ class Hessian(Analysis):
         left.set_title(f"thin: from each of {result.facts['vectors']} start vectors; dotted: one eigenvalue")
         left.axhline(_of_one(result), color="#999999", linewidth=0.8, linestyle=":")
         right.axhline(0, color="#999999", linewidth=0.8)
-        right.set_yscale("symlog", linthresh=_threshold(result))
+        strongest = max(np.nanmax(np.abs(result.data["by_magnitude"])), 1e-300)
+        right.set_yscale("symlog", linthresh=10.0 ** np.floor(np.log10(strongest)) / 100)
         low, high = right.get_ylim()  # with room beyond the outermost markers of a logarithmic axis
         right.set_ylim(low * (2 if low < 0 else 0.5), high * (2 if high > 0 else 0.5))
         right.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -279,9 +280,3 @@ def _ranks(axis: Axes, result: Result, group: dict[str, Any], color: str) -> Non
 def _of_one(result: Result) -> float:
     """Height of the density of a single eigenvalue of the largest network."""
     return float(1 / (result.data["parameters"].max() * result.data["width"] * np.sqrt(2 * np.pi)))
-
-
-def _threshold(result: Result) -> float:
-    """Below this magnitude the axis of the eigenvalues is linear."""
-    strongest = np.nanmax(np.abs(result.data["by_magnitude"]))
-    return 10.0 ** np.floor(np.log10(max(strongest, 1e-300))) / 100

@@ -115,7 +115,7 @@ class Interpolation(Analysis):
         found = [np.stack([piece["losses"] for piece in some], 1) for some in pieces]
         data = summary(alpha, [losses.mean(2) for losses in found])
         data |= {f"losses_{p}": losses for p, losses in enumerate(found)}
-        groups = [{"name": group.name, "pairs": group.members} for group in groups_of([pair.a for pair in pairs])]
+        groups = [{"name": group["name"], "pairs": group["members"]} for group in groups_of([pair.a for pair in pairs])]
         facts = {"images": len(found[0]), "groups": groups, "names": [loss.names for loss in fixed_losses]}
         return Result(data, facts | {"ends": [labels([pair.b, pair.a]) for pair in pairs]})
 
@@ -124,14 +124,12 @@ class Interpolation(Analysis):
         groups = result.facts["groups"][:MOST]
         columns = min(len(groups) + 1, COLUMNS)
         rows = -(-(len(groups) + 1) // columns)
-        figure, axes = panels(columns, rows, HEIGHT)
-        for g, (axis, group) in enumerate(zip(axes, groups, strict=False)):
+        figure, (*axes, last) = panels(columns, rows, HEIGHT, count=len(groups) + 1)
+        for g, (axis, group) in enumerate(zip(axes, groups, strict=True)):
             _losses(axis, result, group)
             title = group["name"] or f"loss on the line, mean over {result.facts['images']} images"
             panel_title(axis, title, line_style(g).color if len(groups) > 1 else "#222222", columns)
-        _heights(axes[len(groups)], result, groups)
-        for axis in axes[len(groups) + 1 :]:
-            axis.set_visible(False)
+        _heights(last, result, groups)
         return figure
 
     def sentence(self, result: Result) -> str:

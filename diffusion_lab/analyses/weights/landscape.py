@@ -87,22 +87,33 @@ class Landscape(Analysis):
     def run(self, trained: Sequence[TrainedModel], work: Work) -> Result:
         offset = np.linspace(-self.radius, self.radius, self.points)
         offset[self.points // 2] = 0
-        planes = [_Plane(model, self, work) for model in trained]
+        fixed_losses = [
+            model.fixed_set_loss(self.timesteps, self.images, work.normal, self.batch_size) for model in trained
+        ]
+        ways = [directions(model.module, work.normal) for model in trained]
 
-        def one(m: int, i: int) -> dict[str, np.ndarray]:
-            return planes[m].row(float(offset[i]), offset)
+        @torch.no_grad()
+        def row(m: int, i: int) -> dict[str, np.ndarray]:
+            """Losses at (a, b) for each b: mean (G,K) over the images, and average (G,n) over the K losses."""
+            module, found = trained[m].module, []
+            with borrowed(module) as start:
+                for b in offset:
+                    write(module, displaced(start, ways[m], (float(offset[i]), float(b))))
+                    found.append(fixed_losses[m].rows().double().cpu().numpy())
+            losses = np.stack(found)
+            return {"mean": losses.mean(1), "average": losses.mean(2)}
 
-        each = work.nested("rows", one, len(trained), self.points)
+        each = work.nested("rows", row, len(trained), self.points)
         found = {f"surface_{m}": np.stack([piece["mean"] for piece in some]) for m, some in enumerate(each)}
         rows = np.stack([np.stack([piece["average"] for piece in some]) for some in each])  # (M,G,G,n)
         data = {"offset": offset} | found | _summary(rows)
         facts = {
-            "groups": [group._asdict() for group in groups_of(trained)],
-            "names": [list(plane.fixed_set_loss.names) for plane in planes],
+            "groups": groups_of(trained),
+            "names": [list(loss.names) for loss in fixed_losses],
             "images": self.images,
             "radius": self.radius,
         }
-        return Result(data | {"cosine": np.array([cosine(*plane.ways) for plane in planes])}, facts)
+        return Result(data | {"cosine": np.array([cosine(*two) for two in ways])}, facts)
 
     def figure(self, result: Result) -> Figure:
         """Contours of the shapes, on one scale. One group: a panel for the average and for each timestep. Several: a
@@ -114,10 +125,10 @@ class Landscape(Analysis):
         columns = min(COLUMNS, len(shown))
         rows = -(-len(shown) // columns)
         height = min(TALLEST, HEIGHT * COLUMNS / columns) + 0.6 / rows
-        figure, axes = panels(columns, rows, height, sharex=True, sharey=True)
+        figure, axes = panels(columns, rows, height, sharex=True, sharey=True, count=len(shown))
         offset, colors = result.data["offset"], matplotlib.colormaps["viridis"]
         drawn = None
-        for axis, (title, surface) in zip(axes, shown, strict=False):
+        for axis, (title, surface) in zip(axes, shown, strict=True):
             shape = _shape(surface)
             drawn = axis.contourf(offset, offset, shape.T, LEVELS, cmap=colors, norm=BoundaryNorm(LEVELS, colors.N))
             axis.contour(offset, offset, shape.T, LEVELS[1:-1], colors="white", linewidths=0.5)
@@ -130,9 +141,7 @@ class Landscape(Analysis):
             axis.set_title(f"{title}\n{span}", size=7.5)
             axis.set_aspect("equal")
             axis.grid(visible=False)
-        for axis in axes[len(shown) :]:
-            axis.set_visible(False)
-        for axis in axes[max(0, len(shown) - columns) : len(shown)]:
+        for axis in axes[-columns:]:
             axis.set_xlabel("along direction 1")
             axis.tick_params(labelbottom=True)
         for axis in axes[::columns]:
@@ -140,7 +149,7 @@ class Landscape(Analysis):
         words = "loss on a plane through the weights; at 1 each filter has moved by its own length; + model"
         heading(figure, f"{words}, \N{BLACK DOWN-POINTING TRIANGLE} lowest point")
         if drawn is not None:
-            bar = figure.colorbar(drawn, ax=axes[: len(shown)], ticks=LEVELS, shrink=0.9)
+            bar = figure.colorbar(drawn, ax=axes, ticks=LEVELS, shrink=0.9)
             bar.set_label("height above the lowest point,\nshare of the panel's range")
             bar.ax.set_yticklabels([f"{level:g}" for level in LEVELS])
         return figure
@@ -155,28 +164,6 @@ class Landscape(Analysis):
             f"On a plane through the weights, in two {ways} as long as each filter, "
             f"{said}; \N{PLUS-MINUS SIGN} is {over}."
         )
-
-
-class _Plane:
-    """The plane through one model."""
-
-    def __init__(self, model: TrainedModel, settings: Landscape, work: Work) -> None:
-        self.module = model.module
-        self.fixed_set_loss = model.fixed_set_loss(
-            settings.timesteps, settings.images, work.normal, settings.batch_size
-        )
-        self.ways = directions(model.module, work.normal)
-
-    @torch.no_grad()
-    def row(self, a: float, offset: np.ndarray) -> dict[str, np.ndarray]:
-        """Losses at (a, b) for each b: mean (G,K) over the images, and average (G,n) over the K losses."""
-        found = []
-        with borrowed(self.module) as start:
-            for b in offset:
-                write(self.module, displaced(start, self.ways, (a, float(b))))
-                found.append(self.fixed_set_loss.rows().double().cpu().numpy())
-        losses = np.stack(found)
-        return {"mean": losses.mean(1), "average": losses.mean(2)}
 
 
 def shape_of(surface: np.ndarray) -> tuple[int, float]:

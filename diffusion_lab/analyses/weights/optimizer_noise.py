@@ -108,7 +108,17 @@ class OptimizerNoise(Analysis):
         hyper = np.array([[annealing(k)[:2] for k in range(self.steps)] for annealing in settings], dtype=float)
         data |= {"lr_factor": hyper[..., 0], "beta1": hyper[..., 1]}
         data |= summary(data["norm"][..., self.warmup :], data["cosine"][..., self.warmup :], data["gram"])
-        return Result(data, self._facts(trained))
+        groups = groups_of(trained)
+        facts = {
+            "settings": list(self.annealings),
+            "steps": self.steps,
+            "warmup": self.warmup,
+            "batch_size": self.batch_size,
+            "repeats": self.repeats,
+            "optimizers": [Continued(trained[group["members"][0]], self.lr, self.fresh).words for group in groups],
+            "groups": groups,
+        }
+        return Result(data, facts)
 
     def _updates(self, model: TrainedDiffusion, annealing: Annealing, work: Work) -> Updates:
         copies = [Continued(model, self.lr, self.fresh) for _ in range(self.repeats)]
@@ -122,18 +132,6 @@ class OptimizerNoise(Analysis):
             copies[r].step(draw(model, work, self.batch_size, (0, model.denoiser.num_timesteps), r, k))
 
         return follow([copied.parameters for copied in copies], self.steps, update, self.warmup)
-
-    def _facts(self, trained: Sequence[TrainedDiffusion]) -> dict[str, Any]:
-        groups = groups_of(trained)
-        return {
-            "settings": list(self.annealings),
-            "steps": self.steps,
-            "warmup": self.warmup,
-            "batch_size": self.batch_size,
-            "repeats": self.repeats,
-            "optimizers": [Continued(trained[group.members[0]], self.lr, self.fresh).words for group in groups],
-            "groups": [group._asdict() for group in groups],
-        }
 
     def figure(self, result: Result) -> Figure:
         """A panel for each quantity, with a point for each setting and group."""

@@ -71,36 +71,27 @@ def _with(rows: Sequence[Row], word: Word) -> list[Row]:
 
 def _decided(table: Table, rows: Sequence[Row], word: str, of: str) -> list[str]:
     """`a is better: it has 0.70 [0.60, 0.80] times the fd1k_digits of uniform at the end`, the largest effect first."""
-    effects = sorted((row.effect for row in rows if row.effect), key=lambda effect: effect.size)
-    if not rows:
+    effects = {row.group.label: row.effect for row in rows if row.effect}
+    if not effects:
         return []
+    sizes, labels = sorted(effects.values(), key=lambda effect: effect.size), list(effects)
     ratio, when = table.scale == "ratio", ESTIMANDS[table.estimand]
     of = of or f"that of {table.base.label}"
     if len(rows) > 1:
         if len(rows) > SHOWN + 1:
-            rows = sorted(rows, key=lambda row: _distance(row, ratio), reverse=True)
-        ends = [effect_text(one._replace(low=None), table.scale, 3) for one in (effects[0], effects[-1])]
-        sizes = " to ".join(dict.fromkeys(ends))
-        way = f"they have {sizes} times {of}" if ratio else f"they differ by {sizes} from {of}"
-        return [f"{names(rows)} are {word}: {way} {when}"]
-    (row,) = rows
-    way = f"it has {_text(table, row)} times {of}" if ratio else f"it differs by {_text(table, row)} from {of}"
+            onto = math.log if ratio else float
+            labels.sort(key=lambda label: abs(onto(effects[label].size)), reverse=True)
+        ends = [effect_text(one._replace(low=None), table.scale, 3) for one in (sizes[0], sizes[-1])]
+        between = " to ".join(dict.fromkeys(ends))
+        way = f"they have {between} times {of}" if ratio else f"they differ by {between} from {of}"
+        return [f"{listed(labels)} are {word}: {way} {when}"]
+    (row,), size = rows, effect_text(sizes[0], table.scale, 3)
+    way = f"it has {size} times {of}" if ratio else f"it differs by {size} from {of}"
     beside = ""
     if row.beside and row.beside.low is not None:
         other = ESTIMANDS["training" if table.estimand == "end" else "end"]
         beside = f", and {effect_text(row.beside, table.scale, 3)} {other}"
     return [f"{row.group.label} is {word}: {way} {when}{beside}"]
-
-
-def _distance(row: Row, ratio: bool) -> float:
-    """From no effect."""
-    assert row.effect is not None
-    return abs(math.log(row.effect.size) if ratio else row.effect.size)
-
-
-def _text(table: Table, row: Row) -> str:
-    assert row.effect is not None
-    return effect_text(row.effect, table.scale, 3)
 
 
 def _plain(rows: Sequence[Row], what: str) -> list[str]:

@@ -70,17 +70,15 @@ class Group:
     def run_config(self) -> RunConfig:
         """Its configuration, in which the source of the data stands for the data."""
         found = self.read(self.runs[0])
-        return replace(found, config=self._by_data(found.config))
+        source = lookup(found.config, "dataset.source")
+        by_data = isinstance(source, dict) and self.data_key
+        return replace(found, config=replaced(found.config, source, self.data_key)) if by_data else found
 
     @cached_property
     def without_followers(self) -> dict[str, Any]:
         """The configuration of `run_config` without the keys that only follow another one, such as the seed of the
         data: equal for all seeds."""
         return without_keys(self.run_config.config, self.run_config.derived)
-
-    def _by_data(self, config: dict[str, Any]) -> dict[str, Any]:
-        source = lookup(config, "dataset.source")
-        return replaced(config, source, self.data_key) if isinstance(source, dict) and self.data_key else config
 
     @cached_property
     def done(self) -> list[Run]:

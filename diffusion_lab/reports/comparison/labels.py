@@ -134,14 +134,10 @@ def configuration_words(configs: list[dict[str, Any]], names: Sequence[Names] | 
     its parts, by default those of their classes."""
     different = _differences(configs, names or [()] * len(configs), "")
     keys = sorted(dict.fromkeys(key for one in different for key in one), key=lambda key: key.count("."))
-    known: set[tuple[str | None, ...]] = set()
-    kept = []
+    kept: dict[tuple[str | None, ...], str] = {}
     for key in keys:
-        values = (key.rpartition(".")[2], *(one.get(key) for one in different))
-        if values not in known:
-            known.add(values)
-            kept.append(key)
-    return [{key: one[key] for key in kept if key in one} for one in different]
+        kept.setdefault((key.rpartition(".")[2], *(one.get(key) for one in different)), key)
+    return [{key: one[key] for key in kept.values() if key in one} for one in different]
 
 
 def _differences(nodes: list[Any], names: Sequence[Names], path: str) -> list[dict[str, str]]:
@@ -151,23 +147,19 @@ def _differences(nodes: list[Any], names: Sequence[Names], path: str) -> list[di
         return different
     targets = [node.get("_target_") if isinstance(node, dict) else None for node in nodes]
     targets = [target if target is None or isinstance(target, str) else repr(target) for target in targets]
-    if len(set(targets)) > 1:
-        for one, word in zip(different, shorts(nodes, names), strict=True):
-            one[path] = word
-        for target in set(targets) - {None}:
-            same = [i for i, other in enumerate(targets) if other == target]
-            for i, further in zip(
-                same, _differences([nodes[i] for i in same], [names[i] for i in same], path), strict=True
-            ):
-                different[i] |= further
-    elif all(isinstance(node, dict) for node in nodes):
+    if len(set(targets)) == 1 and all(isinstance(node, dict) for node in nodes):
         for key in dict.fromkeys(key for node in nodes for key in node):
             below = _differences([node.get(key, MISSING) for node in nodes], names, f"{path}.{key}".lstrip("."))
             for one, further in zip(different, below, strict=True):
                 one |= further
-    else:
-        for one, word in zip(different, shorts(nodes, names), strict=True):
-            one[path] = word
+        return different
+    for one, word in zip(different, shorts(nodes, names), strict=True):
+        one[path] = word
+    for target in set(targets) - {None}:
+        same = [i for i, other in enumerate(targets) if other == target]
+        below = _differences([nodes[i] for i in same], [names[i] for i in same], path)
+        for i, further in zip(same, below, strict=True):
+            different[i] |= further
     return different
 
 

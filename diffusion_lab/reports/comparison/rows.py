@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from diffusion_lab.intervals import Estimand, Interval, mean_interval
-from diffusion_lab.reports.comparison.baselines import baseline
 from diffusion_lab.reports.comparison.evidence import BySeed, Evidence, evidence
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.comparison.hours import cost_of, same_hours, timed
@@ -152,7 +151,7 @@ def tabulate(groups: Sequence[Group], metric: str, question: Question | None = N
     """One row per group of one section; the first group that has the metric, from `choose_metric`, is the baseline.
     Without a question the default one decides."""
     question = question or Question()
-    base = baseline(groups, metric)
+    base = next((group for group in groups if values(group, metric)), groups[0])
     place = list(groups).index(base)
     unpaired = [_unpaired(group, base, metric) for group in groups]
     found = evidence(groups, metric, [why in ("", BASELINE) for why in unpaired], place)

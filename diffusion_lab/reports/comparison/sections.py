@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from diffusion_lab.intervals import Estimand
-from diffusion_lab.reports.comparison.baselines import able_baselines, no_baseline, with_baseline
 from diffusion_lab.reports.comparison.differences import (
     MISSING,
     WORD,
@@ -117,18 +116,40 @@ def sections_of(
     return sections
 
 
+def with_baseline(groups: Sequence[Group], metric: str, label: str | None = None) -> list[Group]:
+    """The groups with the one with this label first, which makes it the baseline; None: unchanged. ValueError if no
+    group has the label, or it has no finished run with the metric while others have."""
+    if label is None:
+        return list(groups)
+    able = able_baselines(groups, metric)
+    if label not in able:
+        raise no_baseline(label, able)
+    return sorted(groups, key=lambda group: group.label != label)
+
+
+def able_baselines(groups: Sequence[Group], metric: str) -> list[str]:
+    """Names of the groups that have finished runs with the metric; if none has, of all groups."""
+    return [group.label for group in groups if values(group, metric)] or [group.label for group in groups]
+
+
+def no_baseline(label: str, able: Sequence[str]) -> ValueError:
+    """The error for a name that no row has."""
+    listed = ", ".join(able) or "a folder with runs that have started"
+    return ValueError(f"baseline={label} must be the name of a row with finished runs; use one of {listed}")
+
+
 def _place(group: Group, within: str | None) -> Place | None:
     return None if within is None else Place(within, lookup(group.config, within))
 
 
 def _in_order(groups: list[Group], within: str | None) -> list[Group]:
     """By the value of the key, if it is a number in all."""
-    found = [place.value for group in groups if (place := _place(group, within))]
-    if not found or not all(isinstance(one, int | float) for one in found):
+    values = [] if within is None else [lookup(group.config, within) for group in groups]
+    if not values or not all(isinstance(one, int | float) for one in values):
         return groups
-    first = {key: k for k, key in reversed([*enumerate(canonical(subject(group)) for group in groups)])}
-    places = {id(group): place.value for group in groups if (place := _place(group, within))}
-    return sorted(groups, key=lambda group: (first[canonical(subject(group))], places[id(group)]))
+    subjects = [canonical(subject(group)) for group in groups]
+    order = sorted(range(len(groups)), key=lambda i: (subjects.index(subjects[i]), values[i]))
+    return [groups[i] for i in order]
 
 
 def _recorded(groups: list[Group], recorded: Mapping[Path, Mapping[str, Any]]) -> Question | None:

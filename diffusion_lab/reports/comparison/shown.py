@@ -53,11 +53,10 @@ def shown(table: Table, choice: Choice | None = None) -> list[Group]:
         return [group for group in groups if group is table.base or group.label in chosen]
     if choice.top is None and len(groups) <= FEW:
         return groups
-    ranked = [row for row in table.rows if row.metric is not None and not row.is_baseline]
-    ranked.sort(key=_mean, reverse=rising(groups, table.metric))
-    ranked += [row for row in table.rows if row.metric is None and not row.is_baseline]
+    others = [row for row in table.rows if not row.is_baseline]
+    measured = sorted((row for row in others if row.metric), key=_mean, reverse=rising(groups, table.metric))
+    ranked = [*measured, *(row for row in others if not row.metric)]
     best = len(PALETTE) - 1 - WORST if choice.top is None else choice.top
-    measured = [row for row in ranked if row.metric is not None]
     worst = measured[max(best, len(measured) - WORST) :] if choice.top is None else []
     kept = {id(row.group) for row in [*ranked[:best], *worst]}
     return [group for group in groups if group is table.base or id(group) in kept]

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from diffusion_lab.plotting import line_style, name_lines, panels
+from diffusion_lab.plotting import line_style, panels
 from diffusion_lab.reports.comparison.along import Along, AlongRow
 from diffusion_lab.reports.figures.base import Figure
-from diffusion_lab.reports.figures.ratios import SHADE, frame, of_what, on_axis
+from diffusion_lab.reports.figures.ratios import SHADE, frame, name_cut_lines, of_what, on_axis
 
 APART = 0.035  # share of the distance of two values by which the intervals of two rows are moved apart
 
@@ -46,8 +46,7 @@ def along_axis(of: Along) -> Any:
     axis.minorticks_off()
     axis.set_xlabel(of.key)
     axis.set_title(of_what(of.scale, of.metric, of.base))
-    low, high = axis.get_ylim()
-    name_lines(figure, [axis], [[(min(max(y, low), high), name, color) for y, name, color in last]])
+    name_cut_lines(figure, axis, last)
     return figure
 
 

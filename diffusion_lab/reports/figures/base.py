@@ -1,4 +1,4 @@
-"""Common parts of the report's figures: a figure, panels per group, and means over the seeds of a group.
+"""Common parts of the report's figures: a figure, means over the seeds of a group, and panels per group.
 
 A group has the same colour in all figures. If a group has finished runs, means are over them alone; otherwise they are
 over the unfinished ones, which is stated. Thin lines are single seeds.
@@ -6,6 +6,7 @@ over the unfinished ones, which is stated. Thin lines are single seeds.
 
 from __future__ import annotations
 
+import math
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -13,12 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from diffusion_lab.plotting import data_uri, label_bottom, line_style, named_lines, panel_title, small_multiples, style
+from diffusion_lab.plotting import columns_of, data_uri, line_style, many, named_lines, panel_title, panels, style
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.runs.curve import Curve
 from diffusion_lab.runs.run import Run
 
 GREY = "#CCCCCC"  # of the other groups behind one
+DOTS = 12  # largest number of points that are marked
 
 
 class Figure(NamedTuple):
@@ -41,22 +43,34 @@ class Figure(NamedTuple):
 
 
 def panel_per_group(
-    titles: Sequence[tuple[int, str]], draw: Callable[[Any, int], object], below: str, left: str, height: float = 2.4
+    members: Sequence[Any],
+    draw: Callable[[Any, int], object],
+    below: str,
+    left: str,
+    height: float = 2.4,
+    titles: Sequence[str] | None = None,
 ) -> tuple[Any, list[Any]]:
-    """Matplotlib's figure with a panel per group on common axes, and its panels.
+    """Matplotlib's figure with a panel per group on common axes, and its panels; lower ones if there are many.
 
     Args:
-        titles: (place in the report, title) of each panel.
+        members: tuples that begin with the place in the report and the group of a panel, such as `GroupMean`.
         draw: is called with the axes of panel k, and k.
         below: label of x, below the lowest panels.
         left: label of y, at the first panel.
         height: of a panel, inches.
+        titles: of the panels; None: the labels of the groups.
     """
-    figure, axes = small_multiples(len(titles), height)
-    for k, (axis, (index, title)) in enumerate(zip(axes, titles, strict=True)):
+    count = len(members)
+    columns = columns_of(count)
+    rows = math.ceil(count / columns)
+    height = min(height, 1.75) if many(count) else height
+    figure, axes = panels(columns, rows, height + 0.5 / rows, sharex=True, sharey=True, count=count)
+    for k, (axis, (index, group, *_)) in enumerate(zip(axes, members, strict=True)):
         draw(axis, k)
-        panel_title(axis, title, line_style(index).color, len(titles))
-    label_bottom(axes, below)
+        panel_title(axis, titles[k] if titles else group.label, line_style(index).color, count)
+        lowest = k + columns >= count
+        axis.set_xlabel(below if lowest else "")
+        axis.tick_params(labelbottom=lowest)
     axes[0].set_ylabel(left)
     return figure, axes
 
@@ -87,6 +101,53 @@ def over_seeds(curves: Sequence[Curve]) -> Mean | None:
     images = np.array(sorted(common))
     stack = np.stack([curve.values[np.isin(curve.images, images)] for curve in curves])
     return Mean(images, stack.mean(0), stack.min(0), stack.max(0))
+
+
+class GroupMean(NamedTuple):
+    """The `Mean` of one group, over images or seconds.
+
+    Attributes:
+        index: its place in the report.
+        group: the runs.
+        x: (n,) images seen, or seconds of training.
+        mean, low, high: (n,) or (n, bins).
+    """
+
+    index: int
+    group: Group
+    x: np.ndarray
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    @property
+    def last(self) -> np.ndarray:
+        """The mean at the end, (bins,) of a list."""
+        return self.mean[-1]
+
+    @property
+    def end(self) -> tuple[float, str, str]:
+        """Where its name stands, at its last finite value, and its colour."""
+        return line_end(self.index, self.group, self.mean)
+
+    def draw(self, axis: Any, marked: float = DOTS) -> None:
+        """The mean and the range, among those of other groups; up to `marked` points have a mark."""
+        color, dash = line_style(self.index)
+        marker = "o" if len(self.x) <= marked else None
+        axis.plot(self.x, self.mean, color=color, linestyle=dash, marker=marker, markersize=3.5, label=self.group.label)
+        axis.fill_between(self.x, self.low, self.high, color=color, alpha=0.15, linewidth=0)
+
+
+def line_end(index: int, group: Group, values: np.ndarray) -> tuple[float, str, str]:
+    """Of a group's line: its last finite value, NaN without one, the group's name and its colour."""
+    finite = values[np.isfinite(values)]
+    return float(finite[-1]) if len(finite) else math.nan, group.label, line_style(index).color
+
+
+def group_means(groups: Sequence[Group], curves_of: Callable[[Group], Sequence[Curve]]) -> list[GroupMean]:
+    """The means of the groups that have one, over the curves of each."""
+    means = [over_seeds(curves_of(group)) for group in groups]
+    return [GroupMean(i, groups[i], *mean) for i, mean in enumerate(means) if mean is not None]
 
 
 def averaged_runs(group: Group) -> list[Run]:

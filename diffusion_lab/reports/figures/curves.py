@@ -6,7 +6,6 @@ Against training time, without evaluations (`training_seconds` in timing.jsonl),
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -25,7 +24,17 @@ from diffusion_lab.reports.comparison.metrics import (
     with_units,
 )
 from diffusion_lab.reports.comparison.rows import is_loss, moves_a_loss
-from diffusion_lab.reports.figures.base import GREY, Figure, averaged_runs, over_seeds, panel_per_group, seeds_text
+from diffusion_lab.reports.figures.base import (
+    DOTS,
+    GREY,
+    Figure,
+    GroupMean,
+    averaged_runs,
+    group_means,
+    over_seeds,
+    panel_per_group,
+    seeds_text,
+)
 from diffusion_lab.reports.pair.speedup import MetricCurve, smoothed
 from diffusion_lab.reports.pair.speedup_of_runs import RunsSpeedUp, cell, in_images, in_seconds
 from diffusion_lab.runs.curve import Curve
@@ -34,7 +43,6 @@ from diffusion_lab.runs.names import metric_key
 UNITS = ((5400.0, 3600.0, "hours"), (180.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))  # from, in seconds, name
 AXES = {"images": ("images seen", in_images), "training time": ("training time, seconds", in_seconds)}  # of factors
 MARK = "#222222"  # of factors
-DOTS = 12  # largest number of points that are marked
 # Keys, and beginnings of keys, that are shown elsewhere, or are the same in all runs of a method.
 ELSEWHERE = re.compile(
     "epoch|images|step|optim/(beta1|lr)|train/loss(_q[0-3]|_t|_generator|_discriminator)?|train/judged_(real|fake)|"
@@ -43,30 +51,6 @@ ELSEWHERE = re.compile(
 MOST = 4  # panels of other numbers
 NAME = re.compile(r"[\w./ -]{1,60}")  # of a key that can be a title
 PANELS = "Coloured: mean over seeds, shaded: lowest to highest seed, dotted: {}, grey: {}."
-
-
-class GroupCurve(NamedTuple):
-    """One group: its place in the report, and the mean and range over seeds, (n,) each, where all have a value at x."""
-
-    index: int
-    group: Group
-    x: np.ndarray
-    mean: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-
-    @property
-    def end(self) -> tuple[float, str, str]:
-        """Where its name stands, at its last finite value, and its colour."""
-        finite = self.mean[np.isfinite(self.mean)]
-        return float(finite[-1]) if len(finite) else math.nan, self.group.label, line_style(self.index).color
-
-    def draw(self, axis: Any) -> None:
-        """The mean and the range, among those of other groups."""
-        color, dash = line_style(self.index)
-        marker = "o" if len(self.x) <= DOTS else None
-        axis.plot(self.x, self.mean, color=color, linestyle=dash, marker=marker, markersize=3.5, label=self.group.label)
-        axis.fill_between(self.x, self.low, self.high, color=color, alpha=0.15, linewidth=0)
 
 
 def quality_over_training(groups: Sequence[Group], metric: str) -> Figure | None:
@@ -79,7 +63,7 @@ def other_numbers(groups: Sequence[Group]) -> Figure | None:
     with a curve first, and the names of the others."""
     logged = {key for group in groups for run in averaged_runs(group) for key in run.keys("")}
     numbers = [key for key in sorted(logged) if NAME.fullmatch(key) and not ELSEWHERE.fullmatch(key)]
-    numbers = [key for key in numbers if _is_number(groups, key)]
+    numbers = [key for key in numbers if all(one.values.ndim == 1 for group in groups for one in _curves(group, key))]
     numbers.sort(key=lambda key: not _is_curve(groups, key))
     drawn = _drawn_keys(groups, numbers[:MOST])
     figure = _course(groups, drawn, "Other numbers against images seen")
@@ -87,10 +71,6 @@ def other_numbers(groups: Sequence[Group]) -> Figure | None:
     if figure is None or not others:
         return figure
     return figure._replace(caption=f"{figure.caption} Also logged: {', '.join(others)}.")
-
-
-def _is_number(groups: Sequence[Group], key: str) -> bool:
-    return all(curve.values.ndim == 1 for group in groups for curve in _curves(group, key))
 
 
 def _is_curve(groups: Sequence[Group], key: str) -> bool:
@@ -131,10 +111,9 @@ def _course(groups: Sequence[Group], keys: Sequence[str], title: str) -> Figure 
     return Figure.drawn(title, caption, _course_lines, groups, keys)
 
 
-def _lines(groups: Sequence[Group], key: str) -> list[GroupCurve]:
+def _lines(groups: Sequence[Group], key: str) -> list[GroupMean]:
     """The groups that have a mean over seeds."""
-    means = [(i, group, over_seeds(_curves(group, key))) for i, group in enumerate(groups)]
-    return [GroupCurve(i, group, *mean) for i, group, mean in means if mean is not None]
+    return group_means(groups, lambda group: _curves(group, key))
 
 
 def _curves(group: Group, key: str) -> list[Curve]:
@@ -163,7 +142,7 @@ def _course_lines(groups: Sequence[Group], keys: Sequence[str]) -> Any:
     return figure
 
 
-def _line_panels(lines: Sequence[GroupCurve], key: str, below: str, size: float | None = None) -> Any:
+def _line_panels(lines: Sequence[GroupMean], key: str, below: str, size: float | None = None) -> Any:
     """One panel per group, with the others in grey behind it and the first dotted; `size` is the unit of x in seconds,
     None for images."""
     lines = lines if size is None else [line._replace(x=line.x / size) for line in lines]
@@ -180,7 +159,7 @@ def _line_panels(lines: Sequence[GroupCurve], key: str, below: str, size: float 
             images_axis(axis, len(lines))
         axis.set_xlim(left=0)
 
-    figure, axes = panel_per_group([(line.index, line.group.label) for line in lines], draw, below, _name(key))
+    figure, axes = panel_per_group(lines, draw, below, _name(key))
     _log_if_wide(axes[0], [line.group for line in lines], key, [line.mean for line in lines])
     return figure
 
@@ -188,7 +167,7 @@ def _line_panels(lines: Sequence[GroupCurve], key: str, below: str, size: float 
 class Clocked(NamedTuple):
     """A line at the mean time of its seeds, in seconds, and the seeds."""
 
-    line: GroupCurve
+    line: GroupMean
     seeds: list[Timed]
 
 
@@ -220,7 +199,7 @@ def clocked(groups: Sequence[Group], key: str) -> list[Clocked]:
         seeds = [timed for run in averaged_runs(group) if (timed := time_of(run, key)) is not None]
         values, times = over_seeds([seed.curve for seed in seeds]), over_seeds([seed.clock for seed in seeds])
         if values is not None and times is not None:
-            found.append(Clocked(GroupCurve(i, group, times.mean, values.mean, values.low, values.high), seeds))
+            found.append(Clocked(GroupMean(i, group, times.mean, values.mean, values.low, values.high), seeds))
     return found
 
 

@@ -7,9 +7,8 @@ those in between are interpolated.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -29,30 +28,25 @@ from diffusion_lab.plotting import (
 )
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.comparison.metrics import VAL_LOSS, shared_protocol
-from diffusion_lab.reports.figures.base import GREY, Figure, Mean, over_seeds, panel_per_group, seeds_text
+from diffusion_lab.reports.figures.base import (
+    GREY,
+    Figure,
+    GroupMean,
+    group_means,
+    line_end,
+    panel_per_group,
+    seeds_text,
+)
 from diffusion_lab.reports.figures.timesteps import TimeAxis, edges
 
 LOSS_BY_T = "val/loss_t"
 SHOWN_BINS = 5  # timesteps whose course is drawn
 
 
-class Validated(NamedTuple):
-    """The last validation that all seeds of a group have: its place in the report, images seen, mean loss (bins,)."""
-
-    index: int
-    group: Group
-    images: int
-    loss: np.ndarray
-
-
-def validated(groups: Sequence[Group]) -> list[Validated]:
-    """The groups that have validated by range of timesteps."""
-    means = [(i, group, _mean(group)) for i, group in enumerate(groups)]
-    return [
-        Validated(i, group, int(mean.images[-1]), mean.mean[-1])
-        for i, group, mean in means
-        if mean is not None and mean.mean.ndim == 2
-    ]
+def validated(groups: Sequence[Group]) -> list[GroupMean]:
+    """The mean loss (n, bins) of the groups that have validated by range of timesteps."""
+    means = group_means(groups, lambda group: [run.curve(LOSS_BY_T) for run in group.comparable(LOSS_BY_T)])
+    return [one for one in means if one.mean.ndim == 2]
 
 
 def loss_by_timestep(groups: Sequence[Group]) -> Figure | None:
@@ -62,40 +56,41 @@ def loss_by_timestep(groups: Sequence[Group]) -> Figure | None:
         return None
     first = present[0]
     alike = [one for one in present if shared_protocol(one.group, VAL_LOSS) == shared_protocol(first.group, VAL_LOSS)]
-    same = [one for one in alike if one.images == first.images and one.loss.shape == first.loss.shape]
+    same = [one for one in alike if one.x[-1] == first.x[-1] and one.last.shape == first.last.shape]
     ratios = f" Coloured: ratio to that of {first.group.label}; grey: the other groups." if many(len(same)) else ""
     caption = (
         "Unweighted loss on held-out images by range of timesteps, with averaged weights where the run keeps them, at "
         f"the last validation; mean over seeds ({_seeds(groups)}). t = 0 is the least noise.{ratios}"
     )
-    empty = int(np.isnan([one.loss for one in same]).all(0).sum()) % len(first.loss)  # all of them: it is not finite
+    empty = int(np.isnan([one.last for one in same]).all(0).sum()) % len(first.last)  # all of them: it is not finite
     if empty:
         caption += (
-            f" {empty} of {len(first.loss)} ranges have no validation image and no point; more images "
+            f" {empty} of {len(first.last)} ranges have no validation image and no point; more images "
             "(dataset.val_images) or fewer ranges (callbacks.validation.bins) fill them."
         )
-    if lost := [one.group.label for one in same if np.isnan(one.loss).sum() > empty]:
+    if lost := [one.group.label for one in same if np.isnan(one.last).sum() > empty]:
         caption += f" The loss is not finite in ranges without a point: {', '.join(lost)}."
     if len(alike) < len(present):
         others = ", ".join(one.group.label for one in present if one not in alike)
         caption += f" No ratio for groups with another prediction or schedule: {others}."
-    if len({one.images for one in present}) > 1:
-        seen = ", ".join(f"{one.group.label} {one.images}" for one in present)
+    if len({int(one.x[-1]) for one in present}) > 1:
+        seen = ", ".join(f"{one.group.label} {one.x[-1]}" for one in present)
         caption += f" The groups have seen different numbers of images ({seen}); ratios are given for equal ones only."
     return Figure.drawn("Loss over timesteps", caption, _over_timesteps, present, same)
 
 
-def _over_timesteps(present: Sequence[Validated], same: Sequence[Validated]) -> Any:
+def _over_timesteps(present: Sequence[GroupMean], same: Sequence[GroupMean]) -> Any:
     """The loss, and its ratio to the first group's: all groups over each other; of many groups the ratio alone."""
     if many(len(same)):
         return _ratio_panels(same)
     figure, axes = panels(1 if len(same) < 2 else 2, height=3.6)
     time = TimeAxis.of([one.group for one in present])
-    ends = [[_over_t(axes[0], one, one.loss, time) for one in present]]
+    ends = [[_line(axes[0], one, time.middles(one.group, len(one.last)), one.last) for one in present]]
     axes[0].set_title("validation loss")
     log_axis(axes[0])
     if len(same) > 1:
-        ends.append([_over_t(axes[1], one, one.loss / same[0].loss, time) for one in same])
+        at = [time.middles(one.group, len(one.last)) for one in same]
+        ends.append([_line(axes[1], one, x, one.last / same[0].last) for one, x in zip(same, at, strict=True)])
         name = same[0].group.label
         axes[1].set_title(f"its ratio to {name if len(name) <= SHORT_NAME else 'the first of the table'}")
     for axis in axes:
@@ -104,32 +99,25 @@ def _over_timesteps(present: Sequence[Validated], same: Sequence[Validated]) -> 
     return figure
 
 
-def _over_t(axis: Any, one: Validated, values: np.ndarray, time: TimeAxis) -> tuple[float, str, str]:
-    at = time.edges(one.group, len(values))
-    points = _line(axis, one, (at[:-1] + at[1:]) / 2, values)
-    return float(points[-1]) if len(points) else math.nan, one.group.label, line_style(one.index).color
-
-
-def _line(axis: Any, one: Validated, at: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """One group's line; its values without those of ranges that have none."""
+def _line(axis: Any, one: GroupMean, at: np.ndarray, values: np.ndarray) -> tuple[float, str, str]:
+    """One group's line; its end."""
     color, dash = line_style(one.index)
-    at, values = measured(at, values)
-    axis.plot(at, values, color=color, linestyle=dash, marker="o", markersize=2.5, label=one.group.label)
-    return values
+    axis.plot(*measured(at, values), color=color, linestyle=dash, marker="o", markersize=2.5, label=one.group.label)
+    return line_end(one.index, one.group, values)
 
 
-def _ratio_panels(same: Sequence[Validated]) -> Any:
+def _ratio_panels(same: Sequence[GroupMean]) -> Any:
     """The ratio to the first group's loss."""
-    ratios = [one.loss / same[0].loss for one in same]
-    at = [edges(one.group, len(one.loss)) for one in same]
-    curves = [((each[:-1] + each[1:]) / 2, ratio) for each, ratio in zip(at, ratios, strict=True)]
-    figure, axes = _panels(same, curves, "timestep t", "loss ratio")
+    ratios = [one.last / same[0].last for one in same]
+    time = TimeAxis.of([one.group for one in same])
+    curves = [(time.middles(one.group, len(ratio)), ratio) for one, ratio in zip(same, ratios, strict=True)]
+    figure, axes = _panels(same, curves, time.label, "loss ratio")
     log_if_wide(axes[0], ratios, ratio=4)
     return figure
 
 
 def _panels(
-    shown: Sequence[Validated], curves: Sequence[tuple[np.ndarray, np.ndarray]], below: str, left: str
+    shown: Sequence[GroupMean], curves: Sequence[tuple[np.ndarray, np.ndarray]], below: str, left: str
 ) -> tuple[Any, list[Any]]:
     """One panel per group, with the others in grey behind it."""
 
@@ -138,12 +126,12 @@ def _panels(
             axis.plot(*measured(*curve), color=GREY, linewidth=0.6)
         axis.plot(*measured(*curves[k]), color=line_style(shown[k].index).color)
 
-    return panel_per_group([(one.index, one.group.label) for one in shown], draw, below, left)
+    return panel_per_group(shown, draw, below, left)
 
 
 def loss_by_log_snr(groups: Sequence[Group]) -> Figure | None:
     """Validation loss over log SNR at the end; None if no group has recorded both."""
-    known = ((one, log_snr_of(one.group, len(one.loss))) for one in validated(groups))
+    known = ((one, log_snr_of(one.group, len(one.last))) for one in validated(groups))
     present = [(one, at) for one, at in known if at is not None]
     if not present:
         return None
@@ -167,14 +155,10 @@ def log_snr_of(group: Group, bins: int) -> np.ndarray | None:
     return np.add.reduceat(log_snr, at[:-1]) / np.diff(at)
 
 
-def _noise_lines(present: Sequence[tuple[Validated, np.ndarray]]) -> Any:
+def _noise_lines(present: Sequence[tuple[GroupMean, np.ndarray]]) -> Any:
     """All groups over each other."""
     figure, (axis,) = panels(1, height=3.6)
-    ends = []
-    for one, at in present:
-        values = _line(axis, one, at, one.loss)
-        end = float(values[-1]) if len(values) else math.nan
-        ends.append((end, one.group.label, line_style(one.index).color))
+    ends = [_line(axis, one, at, one.last) for one, at in present]
     axis.set_title("validation loss")
     _noise_axis(axis, present)
     log_axis(axis)
@@ -182,15 +166,15 @@ def _noise_lines(present: Sequence[tuple[Validated, np.ndarray]]) -> Any:
     return figure
 
 
-def _noise_panels(present: Sequence[tuple[Validated, np.ndarray]]) -> Any:
-    curves = [(at, one.loss) for one, at in present]
+def _noise_panels(present: Sequence[tuple[GroupMean, np.ndarray]]) -> Any:
+    curves = [(at, one.last) for one, at in present]
     figure, axes = _panels([one for one, _ in present], curves, LOG_SNR, "validation loss")
     _noise_axis(axes[-1], present)
     log_axis(axes[0])
     return figure
 
 
-def _noise_axis(axis: Any, present: Sequence[tuple[Validated, np.ndarray]]) -> None:
+def _noise_axis(axis: Any, present: Sequence[tuple[GroupMean, np.ndarray]]) -> None:
     low, high = min(at.min() for _, at in present), max(at.max() for _, at in present)
     margin = 0.03 * (high - low)
     log_snr_axis(axis, low - margin, high + margin)
@@ -198,7 +182,7 @@ def _noise_axis(axis: Any, present: Sequence[tuple[Validated, np.ndarray]]) -> N
 
 def loss_over_training(groups: Sequence[Group]) -> Figure | None:
     """Validation loss against images seen, at a few ranges of timesteps, one panel per group."""
-    means = [(i, group, mean) for i, group in enumerate(groups) if (mean := _mean(group)) and len(mean.images) > 1]
+    means = [one for one in validated(groups) if len(one.x) > 1]
     if not means:
         return None
     caption = (
@@ -208,16 +192,14 @@ def loss_over_training(groups: Sequence[Group]) -> Figure | None:
     return Figure.drawn("Loss over timesteps during training", caption, _course_panels, means)
 
 
-def _course_panels(means: Sequence[tuple[int, Group, Mean]]) -> Any:
+def _course_panels(means: Sequence[GroupMean]) -> Any:
     ends = []
-    time = TimeAxis.of([group for _, group, _ in means])
+    time = TimeAxis.of([one.group for one in means])
 
     def draw(axis: Any, k: int) -> None:
-        _, group, mean = means[k]
-        ends.append(_draw_course(axis, mean, time.edges(group, mean.mean.shape[1]), time, len(means)))
+        ends.append(_draw_course(axis, means[k], time, len(means)))
 
-    titles = [(i, group.label) for i, group, _ in means]
-    figure, axes = panel_per_group(titles, draw, "images seen", "validation loss")
+    figure, axes = panel_per_group(means, draw, "images seen", "validation loss")
     log_axis(axes[0])
     columns = columns_of(len(means))
     for k, (axis, last) in enumerate(zip(axes, ends, strict=True)):
@@ -226,20 +208,19 @@ def _course_panels(means: Sequence[tuple[int, Group, Mean]]) -> Any:
     return figure
 
 
-def _draw_course(axis: Any, mean: Mean, at: np.ndarray, time: TimeAxis, count: int) -> list[tuple[float, str, str]]:
+def _draw_course(axis: Any, one: GroupMean, time: TimeAxis, count: int) -> list[tuple[float, str, str]]:
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
-    finite = np.isfinite(mean.mean)
+    middles, finite = time.middles(one.group, one.mean.shape[1]), np.isfinite(one.mean)
     last = int(np.flatnonzero(finite.any(1))[-1:].sum())  # the validation before all of them were lost
     there = np.flatnonzero(finite[last])  # the ranges that have a validation image
     chosen = there[np.unique(np.linspace(0, len(there) - 1, min(len(there), SHOWN_BINS)).round().astype(int))]
     ends = []
     for k, b in enumerate(chosen):
         color = to_hex(colormaps["viridis"](0.85 * k / max(1, len(chosen) - 1)))
-        axis.plot(mean.images, mean.mean[:, b], color=color, linewidth=1.4)
-        middle = (at[b] + at[b + 1]) / 2
-        ends.append((float(mean.mean[last, b]), f"{'t/T' if time.relative else 't'}≈{middle:.3g}", color))
+        axis.plot(one.x, one.mean[:, b], color=color, linewidth=1.4)
+        ends.append((float(one.mean[last, b]), f"{'t/T' if time.relative else 't'}≈{middles[b]:.3g}", color))
     images_axis(axis, count)
     return ends
 
@@ -249,11 +230,6 @@ def measured(at: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray
     timesteps in which no validation image lies: the line goes on to the next that has one."""
     there = np.isfinite(values)
     return at[there], values[there]
-
-
-def _mean(group: Group) -> Mean | None:
-    """The loss by range of timesteps over the seeds of a group."""
-    return over_seeds([run.curve(LOSS_BY_T) for run in group.comparable(LOSS_BY_T)])
 
 
 def _seeds(groups: Sequence[Group]) -> str:

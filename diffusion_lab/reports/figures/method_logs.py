@@ -74,8 +74,7 @@ def _judged_panels(present: Sequence[tuple[int, Group]]) -> Any:
         images_axis(axis, len(present))
         _share_axis(axis)
 
-    titles = [(i, group.label) for i, group in present]
-    figure, axes = panel_per_group(titles, draw, "images seen", "share judged right")
+    figure, axes = panel_per_group(present, draw, "images seen", "share judged right")
     legend_above(figure, axes, len(JUDGED))
     return figure
 
@@ -157,7 +156,7 @@ def _head_panels(present: Sequence[Shares]) -> Any:
         axis.set_xticks([0, 30, 45, 60, 90])
         axis.grid(visible=False)
 
-    titles = [(each.index, f"{each.group.label}: {KINDS[each.kind]}") for each in present]
-    figure, axes = panel_per_group(titles, draw, "noise angle φ, degrees", "share")
+    titles = [f"{each.group.label}: {KINDS[each.kind]}" for each in present]
+    figure, axes = panel_per_group(present, draw, "noise angle φ, degrees", "share", titles=titles)
     legend_above(figure, axes, len(names))
     return figure

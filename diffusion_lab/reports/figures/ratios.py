@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from diffusion_lab.intervals import ESTIMANDS, Interval
 from diffusion_lab.plotting import (
     SHORT_NAME,
     images_axis,
-    line_style,
     log_axis,
     many,
     name_lines,
@@ -24,7 +23,7 @@ from diffusion_lab.reports.comparison.evidence import BySeed
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.comparison.metrics import directed, rising, with_units
 from diffusion_lab.reports.comparison.rows import UNJUDGED, Row, Table
-from diffusion_lab.reports.figures.base import GREY, Figure, panel_per_group, seeds_text
+from diffusion_lab.reports.figures.base import GREY, Figure, GroupMean, panel_per_group, seeds_text
 from diffusion_lab.reports.figures.table_rows import (
     IntervalLine,
     interval_lines,
@@ -151,21 +150,6 @@ def ratio_ticks(low: float, high: float) -> list[float]:
     return next((ticks for ticks in within if len(ticks) <= MOST), within[-1])
 
 
-class EffectCurve(NamedTuple):
-    """A row over training: its place in the report, its group, and size (n,) with the ends (n,) of its intervals."""
-
-    index: int
-    group: Group
-    size: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-
-    def draw(self, axis: Any, images: Sequence[int]) -> None:
-        color, dash = line_style(self.index)
-        axis.plot(images, self.size, color=color, linestyle=dash, marker="o", markersize=3.5, label=self.group.label)
-        axis.fill_between(images, self.low, self.high, color=color, alpha=0.15, linewidth=0)
-
-
 def effects_over_training(table: Table, groups: Sequence[Group] | None = None) -> Figure | None:
     """The effects at each snapshot that all runs have, with their intervals, which hold for all rows; None without two
     such snapshots. Drawn are those of `groups`, by default all."""
@@ -175,12 +159,13 @@ def effects_over_training(table: Table, groups: Sequence[Group] | None = None) -
     rows = [i for i, row in enumerate(table.rows) if row.effect]
     if not images or not rows:
         return None
-    found = [_at(table, at, [place, *rows]) for at in images]
+    found = [_at(table, snapshot, [place, *rows]) for snapshot in images]
     judged = {i: table.rows[i].silent not in UNJUDGED for i in rows}
     places = {i: np.array([_ends(one[k], judged[i]) for one in found]).T for k, i in enumerate(rows, 1)}
     rows = [i for i in rows if id(table.rows[i].group) in drawn]
     groups = [table.rows[i].group for i in rows]
-    curves = [EffectCurve(drawn[id(group)], group, *places[i]) for i, group in zip(rows, groups, strict=True)]
+    at = np.array(images)
+    curves = [GroupMean(drawn[id(group)], group, at, *places[i]) for i, group in zip(rows, groups, strict=True)]
     if not curves:
         return None
     what = "Ratio" if table.scale == "ratio" else "Difference"
@@ -206,36 +191,30 @@ def _ends(effect: Verdict | None, judged: bool) -> tuple[float, float, float]:
     return effect.size, *((judged and effect.interval) or (effect.size, effect.size))
 
 
-def _axis(table: Table, curves: Sequence[EffectCurve]) -> Any:
+def _axis(table: Table, curves: Sequence[GroupMean]) -> Any:
     """All rows over each other."""
     figure, (axis,) = panels(1, height=3.8)
     for curve in curves:
-        curve.draw(axis, table.evidence.snapshots)
+        curve.draw(axis, marked=math.inf)
     _frame(table, axis, curves)
     images_axis(axis)
     label = with_units([row.group for row in table.rows], table.metric)
     axis.set_title(of_what(table.scale, label, table.base.label))
-    last = np.clip(
-        [one.size[-1] for one in curves], *axis.get_ylim()
-    )  # the name of a line that is cut stands at the edge
-    ends = [(float(y), one.group.label, line_style(one.index).color) for y, one in zip(last, curves, strict=True)]
-    name_lines(figure, [axis], [ends])
+    name_cut_lines(figure, axis, [curve.end for curve in curves])
     return figure
 
 
-def _panels(table: Table, curves: Sequence[EffectCurve]) -> Any:
+def _panels(table: Table, curves: Sequence[GroupMean]) -> Any:
     """A panel per row, with the others in grey behind it."""
-    images = table.evidence.snapshots
 
     def draw(axis: Any, k: int) -> None:
         for other in curves:
-            axis.plot(images, other.size, color=GREY, linewidth=0.6)
-        curves[k].draw(axis, images)
+            axis.plot(other.x, other.mean, color=GREY, linewidth=0.6)
+        curves[k].draw(axis, marked=math.inf)
         images_axis(axis, len(curves))
 
-    titles = [(one.index, one.group.label) for one in curves]
     label = of_what(table.scale, with_units([row.group for row in table.rows], table.metric))
-    figure, axes = panel_per_group(titles, draw, "images seen", label)
+    figure, axes = panel_per_group(curves, draw, "images seen", label)
     for axis in axes:
         _frame(table, axis, curves)
     return figure
@@ -248,11 +227,17 @@ def of_what(scale: Scale, what: str, base: str = "") -> str:
     return f"difference in {what}" + f" from {base}" * bool(base)
 
 
-def _frame(table: Table, axis: Any, curves: Sequence[EffectCurve]) -> None:
+def _frame(table: Table, axis: Any, curves: Sequence[GroupMean]) -> None:
     onto, back = (np.log, np.exp) if table.scale == "ratio" else (np.asarray, np.asarray)
-    drawn = [one for curve in curves for one in zip(*map(onto, (curve.size, curve.low, curve.high)), strict=True)]
+    drawn = [one for curve in curves for one in zip(*map(onto, (curve.mean, curve.low, curve.high)), strict=True)]
     frame(axis, table.scale, [Interval(size, None, low, high, CLAIM_SEEDS) for size, low, high in drawn], table.band)
     axis.axhspan(*back(np.array([-table.band, table.band])), **SHADE)
+
+
+def name_cut_lines(figure: Any, axis: Any, ends: Sequence[tuple[float, str, str]]) -> None:
+    """`name_lines` in one panel; the name of a line that is cut stands at the edge."""
+    low, high = axis.get_ylim()
+    name_lines(figure, [axis], [[(min(max(y, low), high), name, color) for y, name, color in ends]])
 
 
 def frame(axis: Any, scale: Scale, found: Sequence[Interval], band: float) -> None:

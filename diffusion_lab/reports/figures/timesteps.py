@@ -23,10 +23,10 @@ from diffusion_lab.plotting import images_axis, line_style, log_if_wide
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.figures.base import (
     Figure,
-    Mean,
+    GroupMean,
     averaged_runs,
+    group_means,
     legend_above,
-    over_seeds,
     panel_per_group,
     seeds_text,
 )
@@ -37,27 +37,13 @@ COLORS = "cividis"  # lightness rises with the density, also for colour blindnes
 LEAST, MOST = 2.0, 16.0  # bounds of the colour scale's upper end
 
 
-class GroupList(NamedTuple):
-    """A group that has logged a list: its place in the report, and the mean over seeds."""
-
-    index: int
-    group: Group
-    mean: Mean
-
-    @property
-    def last(self) -> np.ndarray:
-        """The list at the end as multiples of the uniform distribution, (bins,)."""
-        return relative(self.group, self.mean.mean[-1])
-
-
-def with_list(groups: Sequence[Group], key: str) -> list[GroupList]:
+def with_list(groups: Sequence[Group], key: str) -> list[GroupMean]:
     """The groups that have logged a list `key`."""
 
     def has(run: Run) -> bool:
         return run.curve(key).values.ndim == 2 and len(run.curve(key).steps) > 0
 
-    means = [over_seeds([run.curve(key) for run in averaged_runs(group) if has(run)]) for group in groups]
-    return [GroupList(i, groups[i], mean) for i, mean in enumerate(means) if mean is not None]
+    return group_means(groups, lambda group: [run.curve(key) for run in averaged_runs(group) if has(run)])
 
 
 def edges(group: Group, bins: int) -> np.ndarray:
@@ -89,6 +75,11 @@ class TimeAxis(NamedTuple):
         at = edges(group, bins)
         return at / at[-1] if self.relative else at
 
+    def middles(self, group: Group, bins: int) -> np.ndarray:
+        """The middles of the ranges on this axis."""
+        at = self.edges(group, bins)
+        return (at[:-1] + at[1:]) / 2
+
 
 def drawn(groups: Sequence[Group]) -> Figure | None:
     """Share of the sampled timesteps, with the sampler's probabilities."""
@@ -104,22 +95,22 @@ def drawn(groups: Sequence[Group]) -> Figure | None:
     return Figure.drawn("Timesteps drawn against the sampler's probabilities", caption, _drawn_panels, present)
 
 
-def _drawn_panels(present: Sequence[GroupList]) -> Any:
+def _drawn_panels(present: Sequence[GroupMean]) -> Any:
     time = TimeAxis.of([one.group for one in present])
 
     def draw(axis: Any, k: int) -> None:
-        one, shares = present[k], present[k].last
+        one, shares = present[k], relative(present[k].group, present[k].last)
         at, color = time.edges(one.group, len(shares)), line_style(one.index).color
         axis.stairs(shares, at, fill=True, color=color, alpha=0.4, label="drawn since the start")
         _level(axis, "1: uniform")
-        for _, group, mean in with_list([one.group], "sampler/p"):
-            average = np.average(mean.mean, axis=0, weights=np.maximum(np.diff(mean.images, prepend=0), 1))
-            at, line = time.edges(group, mean.mean.shape[1]), {"color": "#222222", "baseline": None}
-            axis.stairs(relative(group, mean.mean[-1]), at, **line, label="probabilities, end")
+        for p in with_list([one.group], "sampler/p"):
+            average = np.average(p.mean, axis=0, weights=np.maximum(np.diff(p.x, prepend=0), 1))
+            at, line = time.edges(p.group, p.mean.shape[1]), {"color": "#222222", "baseline": None}
+            axis.stairs(relative(p.group, p.last), at, **line, label="probabilities, end")
             dotted = line | {"linestyle": ":", "linewidth": 1.5}
-            axis.stairs(relative(group, average), at, **dotted, label="probabilities, mean over training")
+            axis.stairs(relative(p.group, average), at, **dotted, label="probabilities, mean over training")
 
-    figure, axes = _panels(present, draw, time.label, "relative to uniform")
+    figure, axes = panel_per_group(present, draw, time.label, "relative to uniform")
     axes[0].set_ylim(bottom=0)
     legend_above(figure, axes, 4)
     return figure
@@ -138,9 +129,9 @@ def effective_weights(groups: Sequence[Group]) -> Figure | None:
     return Figure.drawn("Effective weighting", caption, _effective_weight_panels, present)
 
 
-def _effective_weight_panels(present: Sequence[GroupList]) -> Any:
+def _effective_weight_panels(present: Sequence[GroupMean]) -> Any:
     time = TimeAxis.of([one.group for one in present])
-    curves = [(one.last, time.edges(one.group, len(one.last))) for one in present]
+    curves = [(relative(one.group, one.last), time.edges(one.group, len(one.last))) for one in present]
 
     def draw(axis: Any, k: int) -> None:
         for other, curve in enumerate(curves):
@@ -149,7 +140,7 @@ def _effective_weight_panels(present: Sequence[GroupList]) -> Any:
         axis.stairs(*curves[k], color=line_style(present[k].index).color, linewidth=2, baseline=None)
         _level(axis, "1: simple loss of DDPM")
 
-    figure, axes = _panels(present, draw, time.label, "relative to uniform")
+    figure, axes = panel_per_group(present, draw, time.label, "relative to uniform")
     legend_above(figure, axes, 4)
     log_if_wide(axes[0], [values for values, _ in curves])
     if axes[0].get_yscale() == "linear":
@@ -170,11 +161,11 @@ def drawn_over_training(groups: Sequence[Group]) -> Figure | None:
     return Figure.drawn("Timesteps drawn during training", caption, _density_panels, present)
 
 
-def _density_panels(present: Sequence[GroupList]) -> Any:
+def _density_panels(present: Sequence[GroupMean]) -> Any:
     from matplotlib.colors import LogNorm
 
     time = TimeAxis.of([one.group for one in present])
-    maps = [density(one.group, one.mean.images, one.mean.mean, time) for one in present]
+    maps = [density(one.group, one.x, one.mean, time) for one in present]
     top = scale([each.values for each in maps])
     norm, meshes = LogNorm(1 / top, top), []
 
@@ -187,7 +178,7 @@ def _density_panels(present: Sequence[GroupList]) -> Any:
         axis.margins(0)
         axis.grid(visible=False)
 
-    figure, axes = _panels(present, draw, "images seen", time.label, height=2.1)
+    figure, axes = panel_per_group(present, draw, "images seen", time.label, height=2.1)
     _color_bar(figure, axes, meshes[-1], top)
     return figure
 
@@ -235,16 +226,10 @@ def _color_bar(figure, axes, mesh, top: float) -> None:
     bar.set_label("density relative to uniform")
 
 
-def _panels(
-    present: Sequence[GroupList], draw: Any, below: str, left: str, height: float = 2.4
-) -> tuple[Any, list[Any]]:
-    return panel_per_group([(one.index, one.group.label) for one in present], draw, below, left, height)
-
-
 def _level(axis: Any, text: str) -> None:
     """The uniform distribution."""
     axis.axhline(1, color="#999999", linewidth=0.7, linestyle="--", zorder=0, label=text)
 
 
-def _seeds(present: Sequence[GroupList]) -> str:
+def _seeds(present: Sequence[GroupMean]) -> str:
     return seeds_text([one.group for one in present])

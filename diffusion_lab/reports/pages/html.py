@@ -258,38 +258,21 @@ def _settings(groups: Sequence[Group]) -> list[tuple[str, str]]:
     return settings
 
 
-class AnalysisFigure(NamedTuple):
-    """One analysis on the page.
-
-    Attributes:
-        title: its name in words.
-        where: its folder, relative to the report's.
-        sentence: its interpretation.
-        models: the analysed models.
-        image: the figure as a `data:` address.
-    """
-
-    title: str
-    where: str
-    sentence: str
-    models: str
-    image: str
-
-
-def analysed(folder: RunFolder) -> list[AnalysisFigure]:
-    """The analyses of the folder and of all folders between it and its runs, then those of each run."""
+def analysed(folder: RunFolder) -> list[dict[str, str]]:
+    """The variables of the template for the analyses of the folder and of all folders between it and its runs, then for
+    those of each run."""
     top = Path(os.path.realpath(folder.path))
     real = [Path(os.path.realpath(run.folder)) for run in folder.runs]
     places = [place for place in real if place.is_relative_to(top)]
     above = {place for run in places for place in run.parents if place.is_relative_to(top)} | {top}
     found = [one for place in dict.fromkeys([*sorted(above), *places]) for one in read_analyses(place, top)]
     return [
-        AnalysisFigure(
-            one.name.replace("_", " ").capitalize(),
-            os.path.relpath(one.folder, top),
-            one.sentence,
-            "; ".join(one.models),
-            as_address(one.figure),
-        )
+        {
+            "title": one.name.replace("_", " ").capitalize(),
+            "where": os.path.relpath(one.folder, top),
+            "sentence": one.sentence,
+            "models": "; ".join(one.models),
+            "image": as_address(one.figure),
+        }
         for one in found
     ]

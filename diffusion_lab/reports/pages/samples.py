@@ -43,14 +43,7 @@ def newest(groups: Sequence[Group]) -> list[Strip]:
     """One strip per seed, one picture per group."""
     shown = [group for group in groups if any(run.samples() for run in group.runs)]
     seeds = sorted({run.seed for group in shown for run in group.runs if run.samples() and run.seed is not None})
-    strips = []
-    for seed in seeds:
-        runs = [next((run for run in group.runs if run.seed == seed), None) for group in shown]
-        pictures = [
-            _newest(run, group.label) if run is not None else None for run, group in zip(runs, shown, strict=True)
-        ]
-        strips.append(Strip(f"seed {seed}", "", pictures))
-    return strips
+    return [Strip(f"seed {seed}", "", [_newest(group, seed) for group in shown]) for seed in seeds]
 
 
 def columns(groups: Sequence[Group]) -> list[tuple[str, str]]:
@@ -74,9 +67,10 @@ def samples_over_training(groups: Sequence[Group]) -> list[Strip]:
     return strips
 
 
-def _newest(run: Run, label: str) -> Picture | None:
-    grids = run.samples()
-    return _picture(grids[max(grids)], run, label, max(grids), NEWEST_WIDTH) if grids else None
+def _newest(group: Group, seed: int) -> Picture | None:
+    run = next((run for run in group.runs if run.seed == seed), None)
+    grids = run.samples() if run else {}
+    return _picture(grids[max(grids)], run, group.label, max(grids), NEWEST_WIDTH) if run and grids else None
 
 
 def _picture(path: Path, run: Run, label: str, step: int, width: int) -> Picture | None:

@@ -64,20 +64,18 @@ def speed_words(pair: Pair) -> list[str]:
     names = pair.base.label, pair.own.label, pair.metric
     base, own = judged(pair)
     both: list[RunsSpeedUp] = [of_runs(base, own, pair.metric) for of_runs in (in_images, in_seconds)]
-    whys = {one.why if one.found is None else none_of(one.found, *names) for one in both}
-    if len(whys) == 1 and (why := whys.pop()):  # of both
-        return [f"No speed-up can be given: {why}."]
-    said, any_found = [], False
-    for unit, measured in zip(("images", "seconds"), both, strict=True):
-        why = measured.why if measured.found is None else none_of(measured.found, *names)
+    whys = [one.why if one.found is None else none_of(one.found, *names) for one in both]
+    if whys[0] and whys[0] == whys[1]:
+        return [f"No speed-up can be given: {whys[0]}."]
+    said = []
+    for unit, measured, why in zip(("images", "seconds"), both, whys, strict=True):
         if measured.found is None or why:
             said.append(f"No speed-up in {unit}: {why}.")
             continue
-        any_found = True
         said += sentences(measured.found, *names, unit)
         if measured.left_out:
             said.append(f"Without {measured.left_out} common seeds that have fewer than {FEWEST_POINTS} evaluations.")
-    return [*said, HOW] if any_found else said
+    return said if all(whys) else [*said, HOW]
 
 
 def pair_page(report: PairReport, command: str) -> str:

@@ -220,7 +220,7 @@ class PairRow(NamedTuple):
     Attributes:
         name: of the metric.
         table: the two groups by this metric alone; the first row is the baseline's.
-        refused: why they are not compared, "" if they are.
+        refused: in which settings they were measured differently, so that they are not compared; "" if in none.
         decides: whether it is the metric of the pair, which alone has a verdict.
     """
 
@@ -255,7 +255,7 @@ class PairRow(NamedTuple):
 def lines_of(pair: Pair) -> list[PairRow]:
     """One line per metric. The verdict is about `pair.metric`; the others stand beside it."""
     return [
-        PairRow(name, tabulate(pair.groups, name, pair.question), _refused(pair, name), name == pair.metric)
+        PairRow(name, tabulate(pair.groups, name, pair.question), measured_differently(pair, name), name == pair.metric)
         for name in pair.metrics
     ]
 
@@ -270,10 +270,8 @@ def table_of(pair: Pair, lines: list[PairRow]) -> Comparison:
         Column(own, lambda line: _mean_text(line.own, line)),
         Column(f"compared with {base}", _effect, verdict=True),
         Column("verdict", lambda line: verdict_text(line.verdict), verdict=True),
-        Column("", _beside),
+        Column(ESTIMANDS["training" if lines[0].table.estimand == "end" else "end"], _beside),
     ]
-    estimand = lines[0].table.estimand
-    columns[-1] = columns[-1]._replace(heading=ESTIMANDS["training" if estimand == "end" else "end"])
     columns = [column for column in columns if any(map(column.cell, lines))]
     cells = [[column.of(line) for column in columns] for line in lines]
     notes = [note for line in lines if line.decides for note in (*copying_notes(line.table), *cautions(line.table))]
@@ -281,16 +279,13 @@ def table_of(pair: Pair, lines: list[PairRow]) -> Comparison:
     return Comparison([column.heading for column in columns], cells, _legend(lines), notes, answer=said)
 
 
-def _refused(pair: Pair, name: str) -> str:
-    why = measured_differently(pair, name)
-    return f"n/a, measured differently: {why}" if why else ""
-
-
 def _effect(line: PairRow) -> str:
     """`0.71 [0.55, 0.92] times`, `+0.52 [−0.10, +1.14]`"""
     effect = line.own.effect
-    if line.refused or effect is None:
-        return line.refused or line.own.unpaired
+    if line.refused:
+        return f"n/a, measured differently: {line.refused}"
+    if effect is None:
+        return line.own.unpaired
     return _said(effect, line)
 
 

@@ -16,6 +16,7 @@ from diffusion_lab.runs.names import metric_key
 from diffusion_lab.runs.run import Run
 
 FEWEST_POINTS = 4  # fewer are not smoothed but joined by a line, in which their noise is all of the answer
+NO_CURVE = MetricCurve(np.zeros(0), np.zeros(0))
 HOW = (
     "Single evaluations are noisy, so both curves are smoothed first: local cubic regression in the "
     f"logarithms over the nearest evaluations, up to {NEAREST}."
@@ -58,9 +59,7 @@ def in_seconds(base: Group, own: Group, metric: str) -> RunsSpeedUp:
 
     def course(run: Run) -> MetricCurve:
         timed = time_of(run, metric_key(metric))
-        return (
-            MetricCurve(np.zeros(0), np.zeros(0)) if timed is None else _usable(timed.clock.values, timed.curve.values)
-        )
+        return _usable(timed.clock.values, timed.curve.values) if timed else NO_CURVE
 
     of_runs = _paired(base, own, metric, course)
     if of_runs.found is None or same_hours(base.done, own.done):
@@ -93,7 +92,7 @@ def _paired(base: Group, own: Group, metric: str, course) -> RunsSpeedUp:
 def _usable(x: np.ndarray, values: np.ndarray) -> MetricCurve:
     """The evaluations with a finite value, after the start of training."""
     if values.ndim != 1:
-        return MetricCurve(np.zeros(0), np.zeros(0))
+        return NO_CURVE
     x, at = np.unique(x, return_index=True)
     used = (x > 0) & np.isfinite(values[at])
     return MetricCurve(x[used].astype(np.float64), values[at][used])
