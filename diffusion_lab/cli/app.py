@@ -60,6 +60,7 @@ from diffusion_lab.progress import status
 from diffusion_lab.runs.folder import RunLocked, forget_run, forget_sweep, is_new, open_log
 from diffusion_lab.runs.names import LOG
 from diffusion_lab.runs.record import read_result
+from diffusion_lab.runs.shell_commands import key_of
 
 if TYPE_CHECKING:
     from diffusion_lab.cli.run_parts import RunParts
@@ -216,12 +217,11 @@ class App:
         if isinstance(error, RunLocked):
             _say(f"in use: {error}")
             return EXIT_LOCKED
-        if isinstance(error, Failure):
+        part = f"{self.own}: " if self.own and isinstance(error, WrongResult) else ""
+        said = f"{part}{error}" if isinstance(error, Failure) else self._exhausted(error)
+        if said is not None:
             where = "" if isinstance(error, FolderMoved) or self.output is None else f"; folder {self.output}"
-            part = f"{self.own}: " if self.own and isinstance(error, WrongResult) else ""
-            _say(f"failed: {part}{error}{where}")
-            return EXIT_FAILED
-        if self._is_exhausted(error):
+            _say(f"failed: {said}{where}")
             return EXIT_FAILED
         if errors := self.faults(error):
             for line in errors:
@@ -234,27 +234,36 @@ class App:
         module = sys.modules.get(f"diffusion_lab.cli.commands.{self.command}")  # absent if it was not imported yet
         return getattr(module, "WHEN_REPEATED", "starts again")
 
-    def _is_exhausted(self, error: BaseException) -> bool:
-        """Whether the disk, the memory or a permission of the machine is why; says so in one sentence."""
-        where = "" if self.output is None else f"; folder {self.output}"
+    def _exhausted(self, error: BaseException) -> str | None:
+        """The sentence for an error whose reason is the disk, the memory or a permission of the machine; else None."""
         if why := full_disk(error):
-            again = f"free some space, then the same command {self._when_repeated}"
-            _say(f"failed: a file cannot be written ({why}); {again}{where}")
-        elif why := no_memory(error):
-            _say(f"failed: the memory of this machine does not suffice ({why}); use a smaller model or batch{where}")
-        elif why := no_access(error):
-            _say(f"failed: {why}; change its permissions, or use another place{where}")
-        else:
-            return False
-        return True
+            return f"a file cannot be written ({why}); free some space, then the same command {self._when_repeated}"
+        if why := no_memory(error):
+            return f"the memory of this machine does not suffice ({why}); use a smaller model or batch"
+        why = no_access(error)
+        return f"{why}; change its permissions, or use another place" if why else None
 
     def faults(self, error: BaseException) -> list[str]:
         """The configuration errors that an exception reports, one sentence each; empty for any other exception. What
         was made for a run that cannot be is removed."""
-        errors = [with_keys_to_type(self.cfg, fault) for fault in _config_errors(error, self)]
+        errors = [with_keys_to_type(self.cfg, fault) for fault in self._config_errors(error)]
         if errors:
             self._forget()
         return errors
+
+    def _config_errors(self, error: BaseException) -> list[str]:
+        if isinstance(error, MissingData):
+            error = at("", error)
+        if isinstance(error, InvalidConfig | ConfigError):
+            faults = error.errors if isinstance(error, InvalidConfig) else [error]
+            return [where_now(fault, self.arguments) for fault in faults]
+        if isinstance(error, OtherData | NotInside):
+            return [str(error)]
+        if isinstance(error.__cause__, ConfigError):  # Hydra wraps what the launcher's constructor raises
+            return [str(error.__cause__)]
+        if isinstance(error, OSError) and error.filename is not None and self.command == "train" and not self.called:
+            return [unmade(error, self.arguments)]
+        return [explain(error, self.command, self.arguments)] if is_compose_error(error) else []
 
     def _forget(self) -> None:
         """Remove what was made for a run, or a sweep, that does not begin."""
@@ -304,23 +313,6 @@ def _check_processes(cfg: DictConfig, mode: RunMode) -> None:
         )
 
 
-def _config_errors(error: BaseException, app: App) -> list[str]:
-    """The configuration errors that an exception reports; empty for any other exception."""
-    if isinstance(error, InvalidConfig):
-        return [where_now(fault, app.arguments) for fault in error.errors]
-    if isinstance(error, ConfigError | MissingData):
-        return [where_now(error if isinstance(error, ConfigError) else at("", error), app.arguments)]
-    if isinstance(error, OtherData | NotInside):
-        return [str(error)]
-    if isinstance(error.__cause__, ConfigError):  # Hydra wraps what the launcher's constructor raises
-        return [str(error.__cause__)]
-    if isinstance(error, OSError) and error.filename is not None and app.command == "train" and not app.called:
-        return [unmade(error, app.arguments)]
-    if is_compose_error(error):
-        return [explain(error, app.command, app.arguments)]
-    return []
-
-
 def _say(line: str) -> None:
     print(one_line(line), file=sys.stderr, flush=True)
 
@@ -351,5 +343,4 @@ def composed_once(words: list[str]) -> Iterator[None]:
 
 def is_single_run(words: list[str]) -> bool:
     """Whether the words are settings alone, none of which can set `hydra.mode`."""
-    keys = {word.partition("=")[0].lstrip("+~") for word in words} - {RUN_FOLDER}
-    return not any(key.startswith(("-", *MAY_SET_THE_MODE)) for key in keys)
+    return not any(key.startswith(("-", *MAY_SET_THE_MODE)) for key in {*map(key_of, words)} - {RUN_FOLDER})

@@ -106,6 +106,12 @@ def check_question(options: Namespace) -> None:
         raise ValueError(f"margin={options.margin:g} must be a ratio above 1; use e.g. --margin 1.05")
 
 
+def given_options(options: Namespace, keys: Sequence[str]) -> list[str]:
+    """`--KEY VALUE` of those of the options that have a value."""
+    values = {key: value for key in keys if (value := getattr(options, key)) is not None}
+    return [word for key, value in values.items() for word in (f"--{key}", f"{value}")]
+
+
 def options_first(arguments: list[str]) -> list[str]:
     """`a=1 -m b=2` as `-m a=1 b=2`: argparse does not accept settings on both sides of an option."""
     options, settings, words = [], [], iter(arguments)

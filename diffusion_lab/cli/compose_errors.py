@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import metadata
-from pathlib import Path
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
@@ -57,9 +56,9 @@ def explain(error: BaseException, command: str, arguments: list[str]) -> str:
     if match := re.match(r"Could not override '([^']+)'", text):
         inner = getattr(error.__cause__, "full_key", None)  # of a mapping that is given, dataset.source={a: 1}
         key = inner if isinstance(inner, str) and inner.startswith(f"{match[1]}.") else match[1]
-        return _unknown_key(key, error, command, arguments)
+        return _unknown_key(key, _meant(error, command, arguments), command, arguments)
     if match := re.match(r"Could not delete from config. '([^']+)' does not exist", text):
-        return f"~{match[1]}: there is no setting {match[1]}{_hint(match[1], error, command, arguments)}"
+        return f"~{match[1]}: there is no setting {match[1]}{_hint(match[1], _meant(error, command, arguments))}"
     if match := re.match(r"(?:Ambiguous value for argument|Sweep parameters) '([^']+)'", text):
         return f"{match[1]} must be one value; for a sweep add -m before it, for a list write key=[a,b]"
     if match := re.match(r"Could not append to config. An item is already at '([^']+)'", text):
@@ -102,12 +101,11 @@ def _no_option(command: str, arguments: list[str]) -> str:
     return f"{key}={value} must be {allowed}; {cure}"
 
 
-def _hint(key: str, error: BaseException, command: str, arguments: list[str]) -> str:
+def _hint(key: str, meant: DictConfig) -> str:
     """The group or dotted key nearest to the unknown one, in the configuration that it was meant for.
 
     First a setting of the command that differs in a letter, then the keys of parts that end with it.
     """
-    meant = _meant(error, command, arguments)
     dotted = _dotted(meant)
     if close := get_close_matches(key, [str(name) for name in meant], n=1, cutoff=0.85):
         return f" (did you mean '{close[0]}'?)"
@@ -118,11 +116,10 @@ def _hint(key: str, error: BaseException, command: str, arguments: list[str]) ->
     return nearest(key, [*groups, *dotted])
 
 
-def _beside(key: str, error: BaseException, command: str, arguments: list[str]) -> str:
+def _beside(key: str, meant: DictConfig, command: str, arguments: list[str]) -> str:
     """The settings of the part that an unknown key was meant for, or where all settings are listed."""
     part = key.rpartition(".")[0]
-    cfg = _meant(error, command, arguments)
-    node = OmegaConf.select(cfg, part) if part else None
+    node = OmegaConf.select(meant, part) if part else None
     if not isinstance(node, DictConfig):
         return f"`diffusion-lab {command} --help` lists them"
     names = [str(name) for name in node if not str(name).startswith("_")]
@@ -142,15 +139,10 @@ def _composed(command: str, arguments: list[str]) -> DictConfig:
     """The configuration with the existing options that the arguments select, without other overrides."""
     from hydra import compose
 
-    folder = conf_dir()
-    options = [match for word in arguments if (match := GROUP_OPTION.match(word)) and _exists(folder, *match.groups())]
-    chosen = [match[0] for match in options if "/" not in match[1]]  # a nested group fits only some options
-    with initialized(folder):
-        return compose(command, overrides=chosen)
-
-
-def _exists(folder: Path, group: str, option: str) -> bool:
-    return (folder / group / f"{option}.yaml").is_file()
+    options = (match.groups() for match in map(GROUP_OPTION.match, arguments) if match)
+    there = [(group, option) for group, option in options if (conf_dir() / group / f"{option}.yaml").is_file()]
+    with initialized():  # a nested group fits only some options
+        return compose(command, overrides=[f"{group}={option}" for group, option in there if "/" not in group])
 
 
 def _dotted(cfg: DictConfig, prefix: str = "") -> list[str]:
@@ -196,26 +188,24 @@ def _elsewhere(option: str, group: str) -> str:
     return f" (did you mean {' or '.join((exact or found)[:2])}?)" if found else ""
 
 
-def _unknown_key(key: str, error: BaseException, command: str, arguments: list[str]) -> str:
+def _unknown_key(key: str, meant: DictConfig, command: str, arguments: list[str]) -> str:
     from diffusion_lab.cli.synonyms import suggested  # here, because a command without an error needs no word of others
 
     value = next((word.split("=", 1)[1] for word in arguments if word.lstrip("+").startswith(f"{key}=")), None)
     given = key if value is None else f"{key}={value}"
     if key.startswith("hydra."):
-        return _unknown_of_hydra(given, key, error, command, arguments)
+        return _unknown_of_hydra(given, key, meant, command, arguments)
     ours = suggested(key, value)
-    if ours is not None and re.split(r"\W", ours, maxsplit=1)[0] in _meant(error, command, arguments):
+    if ours is not None and re.split(r"\W", ours, maxsplit=1)[0] in meant:
         return f"{given}: there is no setting {key}; use {ours}"
-    hint = _hint(key, error, command, arguments)
-    return f"{given}: there is no setting {key}{hint}; {_beside(key, error, command, arguments)}"
+    return f"{given}: there is no setting {key}{_hint(key, meant)}; {_beside(key, meant, command, arguments)}"
 
 
-def _unknown_of_hydra(given: str, key: str, error: BaseException, command: str, arguments: list[str]) -> str:
+def _unknown_of_hydra(given: str, key: str, meant: DictConfig, command: str, arguments: list[str]) -> str:
     """The message for a key below `hydra`, with those of the chosen launcher or sweeper if it was meant for that."""
-    cfg, part = _meant(error, command, arguments), key.rpartition(".")[0]
-    meant = OmegaConf.select(cfg, "hydra")
-    hint = nearest(key, _dotted(meant, "hydra.")) if isinstance(meant, DictConfig) else ""
-    node = OmegaConf.select(cfg, part) if part in ("hydra.launcher", "hydra.sweeper") else None
+    part, hydra = key.rpartition(".")[0], OmegaConf.select(meant, "hydra")
+    hint = nearest(key, _dotted(hydra, "hydra.")) if isinstance(hydra, DictConfig) else ""
+    node = OmegaConf.select(meant, part) if part in ("hydra.launcher", "hydra.sweeper") else None
     names = [str(name) for name in node or () if not str(name).startswith("_")]
     option = next((word for word in arguments if word.startswith(f"{part.replace('.', '/')}=")), part)
     listed = f"{option} has {', '.join(names)}" if names else f"`diffusion-lab {command} --hydra-help` lists them"

@@ -14,6 +14,8 @@ import ctypes
 import os
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
@@ -54,6 +56,19 @@ def compiler_fault(cfg: DictConfig) -> str | None:
         return None
     kind = "C++" if cpu else "C"
     return f"compile=true must have a {kind} compiler ({' or '.join(names)}), and there is none; use compile=false"
+
+
+@contextmanager
+def torch_threads(number: int | None) -> Iterator[None]:
+    """Inside, PyTorch computes with so many threads of the CPU; None: with as many as before."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(number or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def keep_freed_memory() -> None:

@@ -21,7 +21,8 @@ from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from diffusion_lab.cli.conf_folder import conf_dir, read_by_libyaml
+from diffusion_lab.cli.conf_folder import conf_dir as conf_dir
+from diffusion_lab.cli.conf_folder import read_by_libyaml
 from diffusion_lab.cli.hydra_version import add_resolver, initialized
 from diffusion_lab.cli.init_weights import checksum_of_run, init_identity, sha256_of
 from diffusion_lab.cli.options.defaults import implied_options, stated
@@ -103,20 +104,17 @@ def plain(cfg: DictConfig) -> dict[str, Any]:
     return found
 
 
-def _digest(cfg: DictConfig, **changed: Any) -> str:
+def config_hash(cfg: DictConfig, **changed: Any) -> str:
+    """SHA-256 of the canonical JSON of the keys that affect the results of the run, 64 hex digits; `changed` as in
+    `without`."""
     content = dropped(without(cfg, **changed))
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def config_hash(cfg: DictConfig) -> str:
-    """SHA-256 of the canonical JSON of the keys that affect the results of the run, 64 hex digits."""
-    return _digest(cfg)
-
-
 def group_hash(cfg: DictConfig) -> str:
     """`config_hash` with the seed set to 0 before references are resolved: equal for all seeds of a method."""
-    return _digest(cfg, seed=0)
+    return config_hash(cfg, seed=0)
 
 
 def hydra_of(cfg: DictConfig) -> Any:
@@ -159,7 +157,7 @@ def method_name(cfg: DictConfig) -> str:
     that differ from the default."""
     choices = choices_of(cfg)
     if choices.get("method"):
-        return "-".join([str(choices["method"]), *_not_implied(hydra_of(cfg), choices, "model")])
+        return "-".join([str(choices["method"]), *_not_implied(hydra_of(cfg), "model")])
     words = {choices.get("sampler", "sampler"): None}  # each once: task=gan sets model=gan
     for group, default in DEFAULT_CHOICES.items():
         if choices.get(group, default) != default:
@@ -172,23 +170,23 @@ def beside_method(cfg: DictConfig) -> list[str]:
     hydra = hydra_of(cfg)
     if hydra is None:
         return []
-    choices = dict(hydra.runtime.choices)
+    choices = hydra.runtime.choices
     # Without a method, `method_name` has the prediction.
-    found = _not_implied(hydra, choices, *(("schedule", "prediction") if choices.get("method") else ("schedule",)))
+    found = _not_implied(hydra, *(("schedule", "prediction") if choices.get("method") else ("schedule",)))
     # By their names: Hydra records no choice where several of a family are chosen.
     losses = cfg.get("auxiliary")
-    if losses and choices.get("auxiliary") not in implied_options(hydra, choices, "auxiliary", conf_dir()):
-        own = stated(hydra, choices, "auxiliary", conf_dir())
+    if losses and choices.get("auxiliary") not in implied_options(hydra, "auxiliary"):
+        own = stated(hydra, "auxiliary")
         found += [str(name) for name, node in losses.items() if node is not None and name not in own]
     return found
 
 
-def _not_implied(hydra: Any, choices: dict[str, Any], *groups: str) -> list[str]:
+def _not_implied(hydra: Any, *groups: str) -> list[str]:
     """The options of the groups that differ from those of the preset, the method and train.yaml."""
     found = []
     for group in groups:
-        option = choices.get(group)
-        if option is not None and option not in implied_options(hydra, choices, group, conf_dir()):
+        option = hydra.runtime.choices.get(group)
+        if option is not None and option not in implied_options(hydra, group):
             found.append(str(option))
     return found
 

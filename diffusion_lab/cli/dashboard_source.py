@@ -135,7 +135,7 @@ def wandb_places(path: Path, runs: Sequence[Run]) -> tuple[str, tuple[str, ...]]
         for key, check in {"project": check_project, "group": check_name}.items():
             if key in _wandb(run):
                 check(f"{run.folder}: logger.wandb.{key}", _wandb(run)[key])
-    groups = tuple(dict.fromkeys(_wandb(run).get("group") or sweep_name_of(run.config, _choices(run)) for run in runs))
+    groups = tuple(dict.fromkeys(_wandb(run).get("group") or sweep_name_of(run.config, run.choices) for run in runs))
     projects = list(dict.fromkeys(_wandb(run)["project"] for run in runs if "project" in _wandb(run)))
     if len(projects) > 1:
         raise ValueError(f"folder={path} must hold runs of one W&B project, not of {', '.join(projects)}; choose one")
@@ -154,8 +154,3 @@ def _wandb(run: Run) -> dict[str, str]:
     logger = run.config.get("logger")
     node = logger.get("wandb") if isinstance(logger, dict) else None
     return {key: value for key, value in node.items() if isinstance(value, str)} if isinstance(node, dict) else {}
-
-
-def _choices(run: Run) -> dict[str, Any]:
-    choices = run.info.get("choices")
-    return choices if isinstance(choices, dict) else {}

@@ -42,14 +42,15 @@ first steps
 `diffusion-lab COMMAND --help` lists what can be set. Exit codes: 0 done, 1 failed, 2 bad configuration,
 3 the run folder is in use, 128 + signal stopped by a signal (the same command goes on from there).
 """
-TRAIN = """usage: diffusion-lab train [-m] [--config-dir DIR] [--cfg job] [key=value ...]
-
-Parts: one option of each group, `group=option`; its arguments, `group.argument=value`.
+LISTED = """Parts: one option of each group, `group=option`; its arguments, `group.argument=value`.
 {groups}
 
 Settings and their defaults:
 {settings}
+"""
+TRAIN = """usage: diffusion-lab train [-m] [--config-dir DIR] [--cfg job] [key=value ...]
 
+{listed}
 examples
   diffusion-lab train sampler=loss_second_moment sampler.uniform=0.01
   diffusion-lab train dataset=fashion_mnist network=unet_small max_steps=20000
@@ -61,16 +62,6 @@ examples
 A sweep skips finished jobs and continues after a failed one; run the same command again for the missing jobs.
 Tab completion: eval "$(diffusion-lab train -sc install=bash)"
 """
-OTHER = """usage: diffusion-lab {command} [key=value ...]
-
-{summary}
-
-Parts: one option of each group, `group=option`; its arguments, `group.argument=value`.
-{groups}
-
-Settings and their defaults:
-{settings}
-"""
 
 
 def top() -> str:
@@ -81,11 +72,11 @@ def top() -> str:
 def command(name: str, folders: list[Path]) -> str:
     """Text of `diffusion-lab NAME --help`; `folders` are searched for the groups, the first has the main yaml."""
     path = folders[0] / f"{name}.yaml"
-    groups = _groups(path, folders)
     settings = "\n".join(f"  {one.name + '=' + one.default:<25} {one.comment}".rstrip() for one in files.settings(path))
-    if name != "train":
-        return OTHER.format(command=name, summary=COMMANDS[name], groups=groups, settings=settings)
-    return TRAIN.format(groups=groups, settings=settings)
+    listed = LISTED.format(groups=_groups(path, folders), settings=settings)
+    if name == "train":
+        return TRAIN.format(listed=listed)
+    return f"usage: diffusion-lab {name} [key=value ...]\n\n{COMMANDS[name]}\n\n{listed}"
 
 
 def _groups(path: Path, folders: list[Path]) -> str:

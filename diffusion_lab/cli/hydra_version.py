@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,8 @@ def add_resolver(name: str, function: Callable[..., Any]) -> None:
     register(name, function, replace=True)
 
 
-@contextmanager
-def initialized(folder: Path | None = None) -> Iterator[None]:
+def initialized(folder: Path | None = None) -> AbstractContextManager[None]:
     """Inside, `hydra.compose` reads the yaml files of a folder, of the package's if none is given."""
     import hydra
 
-    with hydra.initialize_config_dir(str(conf_dir() if folder is None else folder), **behaviour()):
-        yield
+    return hydra.initialize_config_dir(str(folder or conf_dir()), **behaviour())

@@ -18,7 +18,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from diffusion_lab.cli.checks.run_arguments import listed
-from diffusion_lab.cli.compute import keep_freed_memory, lay_out
+from diffusion_lab.cli.compute import keep_freed_memory, lay_out, torch_threads
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, describe, nearest
 from diffusion_lab.cli.moved_images import typed_places
 from diffusion_lab.progress import waiting
@@ -124,13 +124,8 @@ def ready(
         keep_freed_memory()
     dtype = DTYPES[precision]
     lay_out(model.to(where), None, precision, where.type == "cpu")
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads or before)
-    try:
-        with torch.autocast(where.type, dtype, enabled=dtype != torch.float32):
-            yield where
-    finally:
-        torch.set_num_threads(before)
+    with torch_threads(threads), torch.autocast(where.type, dtype, enabled=dtype != torch.float32):
+        yield where
 
 
 def _check_precision(precision: str, device: torch.device) -> None:

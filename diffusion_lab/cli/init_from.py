@@ -19,9 +19,9 @@ from omegaconf import DictConfig, open_dict
 from torch import Size, Tensor, nn
 
 from diffusion_lab.cli.build_model import network_arguments
-from diffusion_lab.cli.checks.recorded_config import check_recorded_config
+from diffusion_lab.cli.checks.recorded_config import checked_config
 from diffusion_lab.cli.config import config_folders
-from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
+from diffusion_lab.cli.errors import ConfigError, InvalidConfig
 from diffusion_lab.cli.init_weights import (
     BESIDE,
     PREFIX,
@@ -30,14 +30,13 @@ from diffusion_lab.cli.init_weights import (
     parse_init_from,
     read_init_weights,
 )
-from diffusion_lab.cli.own_run import with_own
+from diffusion_lab.cli.own_run import read_run_record
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.same_run import check_origin
 from diffusion_lab.cli.targets import Trust
-from diffusion_lab.cli.untrusted_run import recorded_config, recorded_init_identity
+from diffusion_lab.cli.untrusted_run import recorded_init_identity
 from diffusion_lab.networks.checks import keywords
 from diffusion_lab.runs.names import CHECKPOINT, CHECKPOINTS
-from diffusion_lab.runs.record import read_record
 from diffusion_lab.training.weight_matching import WeightMatch, match_weights, without_prefix
 
 NETWORK = "network."  # of the network's tensors in those of a denoiser
@@ -113,13 +112,9 @@ def recorded_start(saved: dict[str, Any]) -> dict[str, Any] | None:
 def _check_folder(cfg: DictConfig, source: InitWeights) -> None:
     """The checks of `load_run`, of a folder whose weights alone are used."""
     place = parse_init_from(cfg.init_from).place
-    with config_errors(""):
-        record = read_record(place, "init_from")
-    saved = record["config"]
-    trust = with_own(Trust.read(config_folders(), cfg.get("allow")), record, f"init_from={place}")
-    if errors := check_recorded_config(saved, (), trust):
-        raise InvalidConfig(errors, f"init_from={place}")
-    check_origin(recorded_config(saved), source.saved, f"init_from={place}")
+    named, trust = f"init_from={place}", Trust.read(config_folders(), cfg.get("allow"))
+    record, trust = read_run_record(place, "init_from", trust)
+    check_origin(checked_config(record["config"], (), trust, named), source.saved, named)
 
 
 def _check_continues(cfg: DictConfig) -> None:

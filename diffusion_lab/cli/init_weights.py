@@ -20,7 +20,6 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -108,14 +107,13 @@ def sha256_of(path: object) -> str | None:
     may have gigabytes, is read once."""
     try:
         file = Path(str(path)).expanduser()
-        found = file.stat() if path is not None and file.is_file() else None
-        return None if found is None else _sha256(file, found.st_mtime_ns, found.st_size)
+        return _sha256(file, _stamp(file)) if path is not None and file.is_file() else None
     except OSError:
         return None
 
 
-@cache
-def _sha256(file: Path, changed: int, size: int) -> str:
+@functools.cache
+def _sha256(file: Path, stamp: tuple[Any, ...]) -> str:
     return file_sha256(file)
 
 
@@ -217,11 +215,21 @@ def checkpoint_content(folder: Path, checkpoint: str) -> dict[str, Any]:
     Raises:
         ConfigError: there is no such checkpoint, or it cannot be used.
     """
-    from diffusion_lab.training import NewerCheckpoint, NoneIntact
-    from diffusion_lab.training.checkpoint_io import DamagedCheckpoint
+    from diffusion_lab.training import NewerCheckpoint, NoneIntact, newest_good
+    from diffusion_lab.training.checkpoint_io import DamagedCheckpoint, load_finite
 
     try:
-        return _content(folder, checkpoint)
+        if checkpoint == "last":
+            newest = newest_good(folder, top=folder.parent, mapped=True)
+            if newest is None:
+                raise ConfigError(f"checkpoint={checkpoint} must exist in {folder}; train the run first")
+            return newest[1]
+        name = checkpoint.removesuffix(CHECKPOINT)
+        names = [path.stem for path in sorted(folder.glob(f"*{CHECKPOINT}"))]
+        if name not in names:  # also rejects a path to another folder
+            hint = nearest(name, names) or "; set keep_every to keep more when training"
+            raise ConfigError(f"checkpoint={checkpoint} must be one of {', '.join(names) or 'last'}{hint}")
+        return load_finite(folder / f"{name}{CHECKPOINT}", folder.parent, mapped=True)
     except (NoneIntact, NewerCheckpoint, DamagedCheckpoint) as error:
         raise ConfigError(f"checkpoint={checkpoint} must be one that can be used: {error}") from error
 
@@ -230,23 +238,6 @@ def config_in_checkpoint(content: Mapping[str, Any]) -> Any:
     """The configuration of the run that wrote a checkpoint; None if another program did."""
     record = content.get("callbacks", {}).get("RunRecord")
     return record.get("config") if isinstance(record, dict) and "state_dict" in content else None
-
-
-def _content(folder: Path, checkpoint: str) -> dict[str, Any]:
-    from diffusion_lab.training import newest_good
-    from diffusion_lab.training.checkpoint_io import load_finite
-
-    if checkpoint == "last":
-        newest = newest_good(folder, top=folder.parent, mapped=True)
-        if newest is None:
-            raise ConfigError(f"checkpoint={checkpoint} must exist in {folder}; train the run first")
-        return newest[1]
-    name = checkpoint.removesuffix(CHECKPOINT)
-    names = [path.stem for path in sorted(folder.glob(f"*{CHECKPOINT}"))]
-    if name not in names:  # also rejects a path to another folder
-        hint = nearest(name, names) or "; set keep_every to keep more when training"
-        raise ConfigError(f"checkpoint={checkpoint} must be one of {', '.join(names) or 'last'}{hint}")
-    return load_finite(folder / f"{name}{CHECKPOINT}", folder.parent, mapped=True)
 
 
 @functools.lru_cache(maxsize=2)  # the check reads what the run then starts from

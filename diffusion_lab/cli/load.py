@@ -13,20 +13,19 @@ from omegaconf import DictConfig
 
 from diffusion_lab.cli.averages import average_of
 from diffusion_lab.cli.build_model import build_model
-from diffusion_lab.cli.checks.recorded_config import check_recorded_config
+from diffusion_lab.cli.checks.recorded_config import checked_config
 from diffusion_lab.cli.config import config_folders, plain
-from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
+from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.init_weights import checkpoint_content, checksum_of_run, config_in_checkpoint, named_weights
 from diffusion_lab.cli.moved_images import with_places
-from diffusion_lab.cli.own_run import with_own
+from diffusion_lab.cli.own_run import read_run_record
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.same_data import recorded_data
 from diffusion_lab.cli.same_run import check_origin
 from diffusion_lab.cli.targets import PACKAGE_ONLY, Trust
-from diffusion_lab.cli.untrusted_run import check_read_paths, recorded_config, without_outside_paths
+from diffusion_lab.cli.untrusted_run import check_read_paths, without_outside_paths
 from diffusion_lab.data import ImageSource
 from diffusion_lab.runs.names import CHECKPOINTS
-from diffusion_lab.runs.record import read_record
 from diffusion_lab.runs.signature import is_own
 from diffusion_lab.runs.trained_run import TrainedRun
 from diffusion_lab.training import Continuation, TrainedModel
@@ -52,10 +51,7 @@ def load_run(
     any part is built.
 
     Args:
-        folder: a run folder.
-        checkpoint: "last" for the newest intact one, or the name of a numbered one such as "step-00001000".
-        weights: "ema" for the first average, "raw" for the model's own weights, a decay such as "0.9999", or
-            a width such as "std-0.08".
+        folder, checkpoint, weights: as of `from_python.load_run`.
         trust: the classes that the run may name besides this package's.
         key: what the user calls the folder, for the errors.
         reads_data: whether its data set will be read, so that a folder of somebody else's must not say where it is.
@@ -67,9 +63,7 @@ def load_run(
     """
     folder = Path(folder)
     named = f"{key}={folder}"
-    with config_errors(""):
-        record = read_record(folder, key)
-    trust = with_own(trust, record, named)
+    record, trust = read_run_record(folder, key, trust)
     cfg, kind, built = _checked(record["config"], trust, named)
     content = checkpoint_content(folder / CHECKPOINTS, checkpoint)
     check_origin(cfg, config_in_checkpoint(content), named)
@@ -80,9 +74,7 @@ def load_run(
     if not is_own(record):
         decoded = type(data.source).to_pixels is not ImageSource.to_pixels  # by files that lie with its latents
         built -= set() if reads_data or decoded or data.conditions.task.paired else {"dataset"}
-        check_read_paths(
-            {name: node for name, node in plain(cfg).items() if name in built}, folder, trust, named, moved
-        )
+        check_read_paths(plain(cfg), built, folder, trust, named, moved)
     data.as_recorded(known)
     whole, states = build_model(parts), content["state_dict"].items()
     whole.load_state_dict({k.removeprefix(kind.prefix): v for k, v in states if k.startswith(kind.prefix)})
@@ -124,17 +116,11 @@ def _own_solver(kind: Any, parts: RunParts, trust: Trust) -> Any:
 
 def _checked(saved: Any, trust: Trust, named: str) -> tuple[DictConfig, Any, set[str]]:
     """The configuration of a run, its kind of model, and the top-level nodes that are built of it."""
-    _refuse(check_recorded_config(saved, PARTS, trust), named)
-    cfg = recorded_config(saved)
+    cfg = checked_config(saved, PARTS, trust, named)
     kind = RunParts(cfg, trust)["model"]
     built = (*PARTS, *kind.parts, *(() if "solver" in kind.unused else ("solver",)))
-    _refuse(check_recorded_config(cfg, built, trust), named)
+    checked_config(cfg, built, trust, named)
     return cfg, kind, set(built)
-
-
-def _refuse(errors: list[ConfigError], named: str) -> None:
-    if errors:
-        raise InvalidConfig(errors, named)
 
 
 def _optimizer_state(folder: Path, checkpoint: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from diffusion_lab.cache_folder import home_folder
 from diffusion_lab.cli import help as help_text
 from diffusion_lab.cli.command_line import KEYED, PLACED, check_words, run_folders_named
-from diffusion_lab.cli.conf_folder import config_dirs
+from diffusion_lab.cli.conf_folder import conf_dir, config_dirs
 from diffusion_lab.cli.errors import EXIT_FAILED, ConfigError, InvalidConfig, nearest, refuse
 from diffusion_lab.cli.own_yaml import check_encoding
 from diffusion_lab.cli.resource_errors import full_disk, no_access, no_memory
@@ -91,7 +91,8 @@ def _run(words: list[str]) -> int:
             print(f"failed: {why}; free some space or memory, then repeat the command", file=sys.stderr)
             return EXIT_FAILED
     if {"-h", "--help"}.intersection(rest):
-        return _help(command, rest)
+        print(help_text.command(command, [conf_dir(), *map(Path, config_dirs(rest))]), end="")
+        return 0
     from diffusion_lab.cli.app import App
 
     return App(command, rest, typed=[command, *rest]).run()
@@ -105,24 +106,15 @@ def _own_classes(command: str, rest: list[str]) -> bool:
     return not reads_a_run or bool(config_dirs(rest)) or any(word.startswith("allow=") for word in rest)
 
 
-def _help(command: str, rest: list[str]) -> int:
-    from diffusion_lab.cli.conf_folder import conf_dir
-
-    print(help_text.command(command, [conf_dir(), *(Path(f) for f in config_dirs(rest))]), end="")
-    return 0
-
-
 def _complete(words: list[str]) -> int:
     """Hydra's completion calls `diffusion-lab -sc query=SHELL`; the command is in COMP_LINE."""
     program, *line = os.environ.get("COMP_LINE", "diffusion-lab train ").split(" ")
-    query = any(word.startswith("query=") for word in words)
-    if query:
+    if any(word.startswith("query=") for word in words):
         from diffusion_lab.cli.completion import suggestions
 
         if (found := suggestions(line, (*HYDRA_COMMANDS, *OF_TRAIN))) is not None:
             print(" ".join(found))
             return 0
-    if query:
         os.environ["COMP_LINE"] = " ".join([program, *line[1:]])
     from diffusion_lab.cli.app import App
 

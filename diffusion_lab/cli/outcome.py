@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from diffusion_lab.cli.conf_folder import conf_dir
 from diffusion_lab.cli.config import beside_method, choices_of, method_name
 from diffusion_lab.cli.options.defaults import overruled
 from diffusion_lab.progress import duration
@@ -47,7 +46,7 @@ def overruled_words(hydra: Any) -> str:
     choices = hydra.runtime.choices
     if not (choices.get("experiment") and choices.get("method")):
         return ""
-    found = overruled(hydra, choices, conf_dir())
+    found = overruled(hydra)
     if not found:
         return ""
     taken, stated = (" ".join(f"{group}={pair[which]}" for group, pair in found.items()) for which in (0, 1))

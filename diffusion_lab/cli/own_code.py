@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import site
-import sys
-import sysconfig
 import traceback
 from pathlib import Path
 from types import FrameType
@@ -16,6 +13,7 @@ from diffusion_lab.cli.conf_folder import METRIC
 from diffusion_lab.cli.config import choices_of
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig
 from diffusion_lab.cli.metric_files import with_metrics
+from diffusion_lab.cli.targets import is_installed
 from diffusion_lab.failure import Failure, WrongResult
 from diffusion_lab.runs.identity import parts
 
@@ -72,6 +70,4 @@ def _is_own(frame: FrameType) -> bool:
     if str(frame.f_globals.get("__name__")).partition(".")[0] in OURS:
         return False
     file = Path(frame.f_code.co_filename)
-    places = [sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"), *site.getsitepackages()]
-    installed = "site-packages" in file.parts or any(file.is_relative_to(place) for place in places)
-    return file.is_file() and not installed
+    return file.is_file() and not is_installed(file)

@@ -13,12 +13,13 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab.cli.config import config_folders, plain
-from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.cli.errors import ConfigError, config_errors
 from diffusion_lab.cli.own_yaml import gone, lost_dir
-from diffusion_lab.cli.targets import PROVIDED, Trust, importable, is_own_module, own_folder
+from diffusion_lab.cli.targets import PROVIDED, Trust, importable, own_folder
 from diffusion_lab.files import read_object
 from diffusion_lab.runs.identity import parts
 from diffusion_lab.runs.names import RECORD
+from diffusion_lab.runs.record import read_record
 from diffusion_lab.runs.signature import OWN_PARTS, config_dirs_of, is_own, own_parts_of
 
 WHERE_NOW = "give --config-dir, a folder of yaml files beside which it is now"
@@ -35,6 +36,14 @@ def own_parts(cfg: DictConfig, trust: Trust) -> dict[str, Any]:
     return {OWN_PARTS: {"config_dirs": [str(Path(folder).resolve()) for folder in config_folders()], "modules": found}}
 
 
+def read_run_record(folder: Path, key: str, trust: Trust) -> tuple[dict[str, Any], Trust]:
+    """The record of a run, whose folder the setting `key` names, and `with_own` for it; ConfigError also for a folder
+    that is no run."""
+    with config_errors(""):
+        record = read_record(folder, key)
+    return record, with_own(trust, record, f"{key}={folder}")
+
+
 def with_own(trust: Trust, record: Any, key: str) -> Trust:
     """`trust` and, for a record that this user has signed, the modules of its own classes, which can then be imported;
     `key` is the setting and value that named the folder.
@@ -43,13 +52,13 @@ def with_own(trust: Trust, record: Any, key: str) -> Trust:
         ConfigError: such a module is not where it was, and the command line does not say where it is.
     """
     modules = own_parts_of(record).get("modules", {})
-    wanted = {
-        name: Path(folder) for name, folder in modules.items() if name not in PROVIDED and not _typed(name, trust)
-    }
+    known = {*PROVIDED, *(name.split(".")[0] for name in trust.names)}  # or allowed by the command line
+    there = {name for name in modules if name in known or own_folder(name, trust.folders)}
+    wanted = {name: Path(folder) for name, folder in modules.items() if name not in there}
     importable(tuple(wanted.values()))
     trust = dataclasses.replace(trust, folders=tuple(dict.fromkeys((*trust.folders, *wanted.values()))))
     for name, folder in wanted.items():
-        if not is_own_module(f"{name}.x", trust.folders):
+        if own_folder(name, trust.folders) is None:
             cure = WHERE_NOW if trust.command else f"put {name}.py on Python's path and give allow='{name}.CLASS'"
             raise ConfigError(f"{key}: its module {name} was in {folder} and is not there; {cure}")
     return trust
@@ -72,9 +81,3 @@ def _targets(cfg: DictConfig) -> list[Any]:
     if "${" in " ".join(map(str, found)):
         return [node["_target_"] for _, node in parts(plain(cfg))]
     return found
-
-
-def _typed(module: str, trust: Trust) -> bool:
-    """Whether the command line allows classes of a module."""
-    named = any(name.split(".")[0] == module for name in trust.names)
-    return named or is_own_module(f"{module}.x", trust.folders)

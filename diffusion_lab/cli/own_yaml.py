@@ -12,6 +12,7 @@ from diffusion_lab.cli.conf_folder import METRIC, conf_dir, config_dirs
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.files import read_object
 from diffusion_lab.runs.names import RECORD
+from diffusion_lab.runs.shell_commands import key_of
 from diffusion_lab.runs.signature import OWN_PARTS, config_dirs_of, is_own
 
 if TYPE_CHECKING:
@@ -79,10 +80,8 @@ def _files(words: Sequence[str]) -> Iterator[Path]:
     """Files of the folders, and of groups in them: ours, and those that are named. Others may be data sets."""
     if not (folders := [Path(folder) for folder in config_dirs(list(words))]):
         return
-    named = {word.lstrip("+~").partition("=")[0].partition("@")[0].partition("/")[0] for word in words}
-    groups = {path.name for path in conf_dir().iterdir() if path.is_dir()} | {
-        name for name in named if name.isidentifier()
-    }
+    named = {re.split("[@/]", key_of(word))[0] for word in words}
+    groups = {path.name for path in conf_dir().iterdir() if path.is_dir()} | set(filter(str.isidentifier, named))
     for folder in filter(os.path.isdir, folders):
         if not os.access(folder, os.R_OK | os.X_OK):
             raise ConfigError(f"--config-dir={folder} must be a folder that you may read; use another")

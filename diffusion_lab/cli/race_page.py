@@ -146,10 +146,9 @@ def where_they_stand(field: Field, values: Values) -> list[Standing | None]:
 
 def has_ended(field: Field, values: Values) -> bool:
     """Whether no further block is trained: one method is left, the seeds are used up or would hardly matter."""
-    found = where_they_stand(field, values)
-    kept = [i for i, one in enumerate(found) if one is not None]
-    judged = [one for one in found if one is not None]
-    return is_over(values.y[kept], values.there[kept], len(field.seeds), judged, field.margin)
+    judged = {i: one for i, one in enumerate(where_they_stand(field, values)) if one is not None}
+    y, there = values.y[[*judged]], values.there[[*judged]]
+    return is_over(y, there, len(field.seeds), [*judged.values()], field.margin)
 
 
 def page(field: Field, values: Values, question: Mapping[str, Any]) -> list[str]:
@@ -157,7 +156,7 @@ def page(field: Field, values: Values, question: Mapping[str, Any]) -> list[str]
     found = where_they_stand(field, values)
     counts = values.there.sum(1)
     inside = [i for i, one in enumerate(found) if one is not None and one.word == "in"]
-    leader = min(inside, key=lambda i: _mean(values, i, i)) if inside else None
+    leader = min(inside, key=lambda i: _mean(values, i)) if inside else None
     names = short_names(field.rows)
     level = f"{100 * (1 - field.alpha):g} %"
     aside, until = "", ""
@@ -174,7 +173,7 @@ def page(field: Field, values: Values, question: Mapping[str, Any]) -> list[str]
         f"| method | seeds | ratio to the leader | {level} interval | standing |\n| --- | ---: | ---: | ---: | --- |",
     ]
     apart, ended = _gaps(field, values, leader), has_ended(field, values)
-    order = sorted(range(len(field.rows)), key=lambda i: (-counts[i], _mean(values, i, i), i))
+    order = sorted(range(len(field.rows)), key=lambda i: (-counts[i], _mean(values, i), i))
     for i in order:
         standing = _words(field, found[i], i, leader, values.failed.get(i), ended)
         lines.append(f"| `{names[i]}` | {counts[i]} | {' | '.join(_ratio(apart.get(i)))} | {standing} |")
@@ -219,9 +218,9 @@ def short_names(rows: Sequence[tuple[str, ...]]) -> list[str]:
     return [" ".join(word for word in row if word not in common) or " ".join(row) for row in rows]
 
 
-def _mean(values: Values, row: int, beside: int) -> float:
-    both = values.there[row] & values.there[beside]
-    return float(values.y[row][both].mean()) if both.any() else math.inf
+def _mean(values: Values, row: int) -> float:
+    there = values.there[row]
+    return float(values.y[row][there].mean()) if there.any() else math.inf
 
 
 def write(field: Field, lines: Sequence[str]) -> Path:

@@ -20,6 +20,7 @@ from typing import Any
 from diffusion_lab.cli.command_line import KEYED, placed
 from diffusion_lab.cli.conf_folder import METRIC, conf_dir, config_dirs
 from diffusion_lab.cli.moved_images import typed_for_a_run
+from diffusion_lab.cli.options.files import options
 from diffusion_lab.cli.own_yaml import lost_dir
 from diffusion_lab.files import read_object
 from diffusion_lab.printable import one_line
@@ -71,8 +72,7 @@ def _with_metrics(words: list[str], record: dict[str, Any]) -> list[str]:
     names = node.get("names") if isinstance(node, dict) else None
     if not isinstance(names, list) or any(re.match(r"metrics(\.names)?=", word) for word in words):
         return words
-    folders = [conf_dir(), *map(Path, config_dirs(words))]
-    files = {file.stem for folder in folders for file in (folder / METRIC).glob("*.yaml")}
+    files = options(METRIC, [conf_dir(), *map(Path, config_dirs(words))])
     known = [name for name in names if isinstance(name, str) and name in files and re.fullmatch(r"\w+", name)]
     if len(known) < len(names):
         lost = ", ".join(one_line(str(name)) for name in names if name not in known)

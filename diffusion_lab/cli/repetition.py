@@ -69,7 +69,8 @@ class Repetition:
     def faults(self) -> list[str]:
         """What differs, a sentence each; empty if all that both have is equal."""
         theirs, ours = (record.get("config_hash") for record in self._records)
-        if theirs != ours and self._as_long:
+        theirs_end, ours_end = (record["config"].get("max_steps") for record in self._records)
+        if theirs != ours and theirs_end == ours_end:  # it is part of the hash
             return [f"configuration: its hash is {str(theirs)[:8]}, and its settings give {str(ours)[:8]} here"]
         digest = [f"{DIGEST}: other numbers than those of {METRICS}, in whose place `report` would show them"]
         found = [*self._of_lines(METRICS), *(digest if has_other_numbers(self.theirs) else [])]
@@ -115,22 +116,12 @@ class Repetition:
         for i, (one, other) in enumerate(zip(theirs, ours, strict=False)):
             if one != other:
                 return [f"{name}, line {i + 1}: {_short(one)}, and {_short(other)} here"]
-        more = len(theirs) - len(ours)
-        if self._whole and more:
+        # Whether the repetition has ended at the step, as the run has, or had before it was given more steps.
+        ended = self.step == self._records[1]["config"].get("max_steps")
+        if ended and len(theirs) != len(ours):
             return [f"{name}: {len(theirs)} lines up to step {self.step}, and {len(ours)} here"]
         self._lines += min(len(theirs), len(ours))
         return []
-
-    @property
-    def _whole(self) -> bool:
-        """Whether the repetition has ended at the step, as the run has, or had before it was given more steps."""
-        return self.step == self._records[1]["config"].get("max_steps")
-
-    @property
-    def _as_long(self) -> bool:
-        """Whether the repetition was given as many steps as the run, which are part of the hash."""
-        theirs, ours = (record["config"].get("max_steps") for record in self._records)
-        return theirs == ours
 
     def _of_checkpoints(self) -> list[str]:
         """Damaged files of the run, and those of a step that the repetition has as well and that differ."""

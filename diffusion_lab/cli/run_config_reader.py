@@ -11,7 +11,7 @@ from typing import Any, cast
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from diffusion_lab.cli.config import DEFAULT_CHOICES, conf_dir, register_resolvers, without
+from diffusion_lab.cli.config import DEFAULT_CHOICES, conf_dir, plain_value, register_resolvers, without
 from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.cli.options.defaults import defaults
 from diffusion_lab.cli.stored_compositions import Composition, stored
@@ -26,6 +26,7 @@ from diffusion_lab.reports.comparison.differences import (
     without_keys,
 )
 from diffusion_lab.runs.identity import filled, followers_of_seed, leaves
+from diffusion_lab.runs.shell_commands import key_of
 
 _PLACE = re.compile(r"\$\{(\w+(?:\.\w+)*)\}")  # a reference to one key
 _WHOLE = ("base", "method", "experiment", "scale", "debug")  # options that stand for several keys instead of a part
@@ -45,8 +46,7 @@ def read_run_config(run: Run) -> RunConfig:
     register_resolvers()
     saved = filled(run.config)
     config = _plain(saved)
-    recorded = run.info.get("choices")
-    options = recorded if isinstance(recorded, dict) else {}
+    options = run.choices
     own = {group for group, option in options.items() if option is not None and not _known(group, option)}
     names = names_of(config, run)
     plainly = RunConfig(config, derived=followers_of_seed(config, run.seed), names=names)
@@ -70,8 +70,7 @@ def read_run_config(run: Run) -> RunConfig:
     places = {place for group in own if lookup(config, place := key_of_group(group)) is not MISSING}
     for place in places:
         _put(expected, place, lookup(saved, place))
-    typed = {word.lstrip("+~").partition("=")[0] for word in run.overrides}
-    typed = {key for key in typed if any(key != place and within(key, place) for place in places)}
+    typed = {key for key in map(key_of, run.overrides) if any(key != place and within(key, place) for place in places)}
     implied = without_keys(_plain(expected), frozenset(typed))
     return RunConfig(config, implied, parts, named, frozenset(derived), frozenset(places), names)
 
@@ -99,15 +98,11 @@ def _options(named_by: dict[str, Any], alone: dict[str, Any], chosen: dict[str, 
     """The options of `diffusion-lab train` with those of `named_by` and `chosen`, with the parts inside a part, such as
     the base of a stratified sampler; `alone` are those with `named_by`. Composed only if a part has parts or another
     option with it, which most do not: a composition takes 0.3 s."""
-    if all(group in alone and not _has_parts(group, alone[group], option) for group, option in chosen.items()):
+    files = [(group, one) for group, option in chosen.items() for one in (alone.get(group), option) if one]
+    if chosen.keys() <= alone.keys() and not any(defaults(conf_dir() / group / f"{one}.yaml") for group, one in files):
         return alone | chosen
     whole = _compose(_words({**named_by, **chosen}))
     return alone if whole is None else whole[1]
-
-
-def _has_parts(group: str, *options: str | None) -> bool:
-    """Whether the file of one of the options has a defaults list."""
-    return any(option and defaults(conf_dir() / group / f"{option}.yaml") for option in options)
 
 
 def _words(options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -165,8 +160,7 @@ def _resolved(context: DictConfig, key: str, raw: Any, own: Any) -> Any:
     not have."""
     try:
         OmegaConf.update(context, key, raw, merge=False, force_add=True)
-        value = OmegaConf.select(context, key)
-        value = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+        value = plain_value(context, key)
     except OmegaConfBaseException:
         value = raw
     OmegaConf.update(context, key, None if own is MISSING else own, merge=False, force_add=True)

@@ -13,14 +13,14 @@ from omegaconf import DictConfig
 
 from diffusion_lab.cli.checks.method import METHOD, check_method, part_errors
 from diffusion_lab.cli.checks.nodes import check_some
-from diffusion_lab.cli.checks.recorded_config import check_recorded_config
+from diffusion_lab.cli.checks.recorded_config import checked_config
 from diffusion_lab.cli.checks.typed_keys import with_keys_to_type
 from diffusion_lab.cli.config import choices_of, conf_dir, plain
-from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors, describe
+from diffusion_lab.cli.errors import ConfigError, InvalidConfig, describe
 from diffusion_lab.cli.init_weights import checkpoint_content, config_in_checkpoint
 from diffusion_lab.cli.options import files
 from diffusion_lab.cli.options.described import described
-from diffusion_lab.cli.own_run import with_own
+from diffusion_lab.cli.own_run import read_run_record
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.same_data import recorded_data
 from diffusion_lab.cli.same_run import check_origin
@@ -29,7 +29,6 @@ from diffusion_lab.cli.untrusted_run import check_read_paths, recorded_config, w
 from diffusion_lab.diffusion.weighting import Weighting, native_scales
 from diffusion_lab.reports.timestep_numbers import TimestepNumbers
 from diffusion_lab.runs.names import CHECKPOINTS
-from diffusion_lab.runs.record import read_record
 from diffusion_lab.runs.signature import is_own
 
 SHAPE = (1, 8, 8)  # of the images for which a sampler with a network of its own makes it; p before training needs none
@@ -122,21 +121,15 @@ def numbers_of_run(folder: Path, loss: str, trust: Trust, suffix: str = "") -> l
         ConfigError: it is no run of a diffusion model, has no intact checkpoint, or one of another run.
         InvalidConfig: the run's configuration names a class that is not allowed.
     """
-    with config_errors(""):
-        record = read_record(folder, "run")
-    saved, data = record["config"], recorded_data(record, f"run={folder}")
-    trust = with_own(trust, record, f"run={folder}")
-    cfg = recorded_config(saved)
+    record, trust = read_run_record(folder, "run", trust)
+    data, cfg = recorded_data(record, f"run={folder}"), recorded_config(record["config"])
     check_diffusion(f"run={folder}", cfg)
-    if errors := check_recorded_config(cfg, (*METHOD, "dataset"), trust):
-        raise InvalidConfig(errors, f"run={folder}")
+    checked_config(cfg, (*METHOD, "dataset"), trust, f"run={folder}")
     content = checkpoint_content(folder / CHECKPOINTS, "last")
     check_origin(cfg, config_in_checkpoint(content), f"run={folder}")
     if not is_own(record):
         cfg = DictConfig(without_outside_paths(plain(cfg), folder))
-        check_read_paths(
-            {name: node for name, node in plain(cfg).items() if name in METHOD}, folder, trust, f"run={folder}"
-        )
+        check_read_paths(plain(cfg), METHOD, folder, trust, f"run={folder}")
     parts = RunParts(cfg, trust)
     set_up_parts(parts, data.shape)
     before = numbers_at_step(f"step 0{suffix}", parts, 0, loss)

@@ -29,13 +29,13 @@ def survive_closed_output() -> None:
     for name, number in (("stdout", 1), ("stderr", 2)):
         stream, own = getattr(sys, name), getattr(sys, f"__{name}__")
         if stream is None:  # the process was started without it: `>&-`
-            setattr(sys, name, _text(_Silencing(number, "w", closefd=False)))
+            setattr(sys, name, _text(number, line_buffering=True))
         elif stream is own and isinstance(stream, io.TextIOWrapper):
             if isinstance(getattr(stream.buffer, "raw", None), _Silencing):
                 continue
             stream.flush()
-            raw = _Silencing(stream.fileno(), "w", closefd=False)
-            setattr(sys, name, _text(raw, encoding=stream.encoding, errors=stream.errors, like=stream))
+            form = ("encoding", "errors", "line_buffering", "write_through")
+            setattr(sys, name, _text(stream.fileno(), **{key: getattr(stream, key) for key in form}))
 
 
 class _Silencing(io.FileIO):
@@ -53,10 +53,8 @@ class _Silencing(io.FileIO):
             return memoryview(content).nbytes
 
 
-def _text(raw: io.FileIO, like: io.TextIOWrapper | None = None, **form: Any) -> io.TextIOWrapper:
-    lines = like.line_buffering if like is not None else True
-    through = like.write_through if like is not None else False
-    return io.TextIOWrapper(io.BufferedWriter(raw), line_buffering=lines, write_through=through, **form)
+def _text(descriptor: int, **form: Any) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BufferedWriter(_Silencing(descriptor, "w", closefd=False)), **form)
 
 
 def _open_if_closed(number: int) -> None:

@@ -41,7 +41,8 @@ def stored(words: Sequence[str], compose: Callable[[], Composition | None]) -> C
     with suppress(OSError, TypeError):
         text = json.dumps(made)
         if json.loads(text) == list(made):  # JSON has other keys than texts as texts
-            _remove_others(path.parent)
+            if not path.parent.exists():  # the first of these yaml files
+                shutil.rmtree(path.parent.parent, ignore_errors=True)
             write_whole(path, text.encode())
     return made
 
@@ -53,9 +54,3 @@ def _fingerprint(folder: Path) -> str:
     files = [(name, status.st_size, status.st_mtime_ns) for name, status in found]
     content = [files, versions("diffusion-lab", "hydra-core", "omegaconf")]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
-
-
-def _remove_others(folder: Path) -> None:
-    """The compositions of other yaml files, when the first of these is stored."""
-    if not folder.exists():
-        shutil.rmtree(folder.parent, ignore_errors=True)

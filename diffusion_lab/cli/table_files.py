@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diffusion_lab.cli.errors import ConfigError, config_errors, nearest
+from diffusion_lab.cli.options.files import options
 
 if TYPE_CHECKING:
     from diffusion_lab.tables import Measure, Table, TableScale
@@ -23,20 +24,19 @@ def conf_folders(config_dir: str | None) -> list[Path]:
 
 def table_names(folders: Sequence[Path]) -> list[str]:
     """All tables, as PAPER/NAME."""
-    paths = [path.relative_to(folder / TABLES) for folder in folders for path in (folder / TABLES).glob("*/*.yaml")]
-    return sorted(str(path.with_suffix("")) for path in paths)
+    return options(TABLES, folders)
 
 
 def scale_names(folders: Sequence[Path]) -> list[str]:
     """All scales."""
-    return sorted(path.stem for folder in folders for path in (folder / SCALES).glob("*.yaml"))
+    return options(SCALES, folders)
 
 
 def load_table(name: str, folders: Sequence[Path]) -> Table:
     """The table PAPER/NAME; ConfigError if there is none, or its file is wrong."""
     from diffusion_lab.tables import read_table
 
-    content = _known("table", name, table_names(folders), TABLES, folders)
+    content = _known("table", name, TABLES, folders)
     with config_errors(""):
         return read_table(name, content)
 
@@ -45,7 +45,7 @@ def load_scale(name: str, folders: Sequence[Path]) -> TableScale:
     """The scale of that name; ConfigError if there is none, or its file is wrong."""
     from diffusion_lab.tables import read_table_scale
 
-    content = _known("scale", name, scale_names(folders), SCALES, folders)
+    content = _known("scale", name, SCALES, folders)
     with config_errors(""):
         return read_table_scale(name, content)
 
@@ -73,9 +73,9 @@ def measure_of(table: Table) -> Measure:
     return made
 
 
-def _known(key: str, name: str, names: Sequence[str], kind: str, folders: Sequence[Path]) -> dict[str, Any]:
+def _known(key: str, name: str, kind: str, folders: Sequence[Path]) -> dict[str, Any]:
     """The content of one of the files that there are."""
-    if name not in names:
+    if name not in (names := options(kind, folders)):
         raise ConfigError(f"{key}={name} must be one of {', '.join(names)}{nearest(name, names)}")
     return _content(kind, name, folders)
 

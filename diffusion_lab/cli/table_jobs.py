@@ -16,7 +16,7 @@ from diffusion_lab.cli.config import choices_of, compose_train, config_hash, pla
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.output_folders import PLACES
 from diffusion_lab.runs.identity import leaves
-from diffusion_lab.runs.shell_commands import setting
+from diffusion_lab.runs.shell_commands import key_of, setting
 from diffusion_lab.tables.table import Table, TableColumn, TableModel, TableRow
 from diffusion_lab.tables.table_scale import TableScale, scaled_cells, scaled_decay, scaled_length, scaled_period
 
@@ -240,8 +240,3 @@ def keys_of(rows: Sequence[TableRow], columns: Sequence[TableColumn]) -> set[str
     words = [word for row in rows for model in row.models for word in model.overrides]
     words += [word for row in rows for own in row.within.values() for word in own]
     return {key_of(word) for word in (*words, *(word for column in columns for word in column.overrides))}
-
-
-def key_of(word: str) -> str:
-    """The setting of a word: `+seed=3` -> `seed`."""
-    return word.partition("=")[0].lstrip("+~")

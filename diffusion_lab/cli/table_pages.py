@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import csv
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diffusion_lab.runs.shell_commands import command
 
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from diffusion_lab.cli.table_jobs import Job
     from diffusion_lab.cli.table_plan import Plan
     from diffusion_lab.cli.table_study import Study
+    from diffusion_lab.reports.comparison.cells import Comparison
     from diffusion_lab.tables import TableRow
     from diffusion_lab.tables.page import TablePage
     from diffusion_lab.tables.values import Gathered
@@ -66,14 +66,8 @@ def seeds_on_page(place: Path) -> set[int]:
 
     try:
         return {value.seed for value in read_per_seed((place / PER_SEED).read_text(encoding="utf-8"))}
-    except (
-        OSError,
-        KeyError,
-        TypeError,
-        ValueError,
-        csv.Error,
-    ):  # no page that can be read; `writable` says what is wrong with the folder
-        return set()
+    except (OSError, KeyError, TypeError, ValueError, csv.Error):
+        return set()  # no page that can be read; `writable` says what is wrong with the folder
 
 
 def write_all(study: Study, jobs: Sequence[Job], chosen: Sequence[TableRow], out: Path | None) -> int:
@@ -87,8 +81,6 @@ def write_all(study: Study, jobs: Sequence[Job], chosen: Sequence[TableRow], out
     for title, table in page.tables.items():
         print(f"\n{title}")
         _show(table)
-        for note in table.notes:
-            print(note)
     print(f"\n{legend(page.results)}")
     before = set(page.gathered.values.seeds) - {*study.seeds}
     if before:
@@ -99,8 +91,6 @@ def write_all(study: Study, jobs: Sequence[Job], chosen: Sequence[TableRow], out
     for title, table in page.speeds.items():
         print(f"\nhow much faster, {title}" if len(page.speeds) > 1 else "\nhow much faster")
         _show(table)
-        for note in table.notes:
-            print(note)
     print(f"\nwritten to {place}: {', '.join(path.name for path in paths)}")
     print(f"page: {place / 'page.html'}")
     print(f"next: {command('report', study.root)}")
@@ -125,9 +115,8 @@ def page_of(study: Study, jobs: Sequence[Job]) -> TablePage:
     trained = [TrainedRun(job.row, job.column, job.model, job.seed, study.root / job.folder, job.steps) for job in jobs]
     gathered = gather(study.table, trained, measure, study.analyse)
     late = {(row.name, c.name) for row in rows_here(study) if row.start for c in study.table.columns_of(row)}
-    waiting = dict.fromkeys(
-        late - {(one.row.name, one.column.name) for one in trained}, "the run that it starts from is missing"
-    )
+    late -= {(one.row.name, one.column.name) for one in trained}
+    waiting = dict.fromkeys(late, "the run that it starts from is missing")
     missing = {**gathered.missing, **waiting, **absent_rows(study.table, study.scale)}
     gathered = gathered._replace(missing=missing)
     results = summarise(gathered.values, measure.better, measure.scale)
@@ -146,13 +135,11 @@ def _command(study: Study, gathered: Gathered) -> str:
     return shlex.join([*words, *(f"--config-dir={folder}" for folder in study.jobs.config_dirs), *study.jobs.further])
 
 
-def _show(table: Any) -> None:
-    from diffusion_lab.printable import make_console
-    from diffusion_lab.reports.comparison.cells import WIDTH
-    from diffusion_lab.reports.pages.terminal import rich_table
+def _show(table: Comparison) -> None:
+    """Print a table with its notes."""
+    from diffusion_lab.reports.pages.terminal import Printer
 
-    console = make_console(width=None if sys.stdout.isatty() else WIDTH)
-    made, left_out = rich_table(table, console.width)
-    console.print(made)
-    if left_out:
-        print(f"Only on the page, because the terminal is too narrow: {', '.join(left_out)}.")
+    out = Printer()
+    out.only_on_page(out.table(table), style="")
+    for note in table.notes:
+        print(note)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab import progress
+from diffusion_lab.cli.compute import torch_threads
 from diffusion_lab.cli.config import choices_of
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.imports import importing
@@ -63,8 +64,7 @@ def plan_of(jobs: Sequence[Job], root: Path) -> Plan:
 
         import diffusion_lab.cli.cost.cost  # noqa: F401 before the copy of this process
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # a copy of a process that has started PyTorch's threads would wait for them
-    try:
+    with torch_threads(1):  # a copy of a process that has started PyTorch's threads would wait for them
         with progress.waiting("checking what is here"):
             missing, beside = _missing(waiting), _beside(waiting, root)
         counted = [job for job in waiting if job.config.get("prediction") is not None]
@@ -72,8 +72,6 @@ def plan_of(jobs: Sequence[Job], root: Path) -> Plan:
             return Plan(distinct, waiting, 0.0, 0.0, 0.0, "a GAN's cost is not estimated", missing, beside)
         with progress.waiting("timing some steps of the first run, and counting the operations of all"):
             seconds, gpus, disk, basis = in_a_process(lambda: _measured(counted, bool(missing), threads))
-    finally:
-        torch.set_num_threads(threads)
     basis += ", without the GANs" if len(counted) < len(waiting) else ""
     return Plan(distinct, waiting, seconds, gpus * seconds / 3600, disk * len(counted), basis, missing, beside)
 
@@ -98,7 +96,8 @@ def _missing(jobs: Sequence[Job]) -> list[str]:
     for job in jobs:
         choices = choices_of(job.config)
         kinds.setdefault(f"{choices.get('dataset')} {choices.get('trainer')}", job.config)
-    return list(dict.fromkeys(str(error) for cfg in kinds.values() for error in missing_here(_task(cfg))))
+    tasks = [OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"]) for cfg in kinds.values()]
+    return list(dict.fromkeys(str(error) for cfg in tasks for error in missing_here(cfg)))
 
 
 def _beside(jobs: Sequence[Job], root: Path) -> str:
@@ -128,11 +127,6 @@ def _finished(job: Job, root: Path) -> Iterator[dict[str, tuple[Any, Any]]]:
             with suppress(ConfigError):
                 found = differences(recorded_content(saved), job.config)
                 yield {key: both for key, both in found.items() if key != "seed"}
-
-
-def _task(cfg: DictConfig) -> DictConfig:
-    """The configuration without Hydra's node."""
-    return OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"])
 
 
 def settings_of(cfg: DictConfig) -> dict[str, str]:

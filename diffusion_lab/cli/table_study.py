@@ -7,6 +7,7 @@ import hashlib
 import io
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,32 +20,21 @@ if TYPE_CHECKING:
     from diffusion_lab.cli.table_plan import Plan
     from diffusion_lab.tables import Table, TableScale
 
+Analysed = tuple[Mapping[str, Any], Mapping[str, Any]]
 
+
+@dataclass
 class Study:
-    """A table at a scale, with its seeds and folders.
+    """A table at a scale, with its seeds and folders."""
 
-    Args:
-        table, scale: as loaded.
-        root: folder of the runs of all tables at this scale.
-        seeds: of the entries.
-        jobs: composes the jobs.
-        typed: the command's words.
-        launcher: settings of Hydra's launcher.
-    """
-
-    def __init__(
-        self,
-        table: Table,
-        scale: TableScale,
-        root: Path,
-        seeds: Sequence[int],
-        jobs: Jobs,
-        typed: list[str],
-        launcher: Sequence[str],
-    ) -> None:
-        self.table, self.scale, self.root, self.seeds = table, scale, root, list(seeds)
-        self.jobs, self.typed, self.launcher = jobs, typed, list(launcher)
-        self._analysed: dict[Path, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
+    table: Table
+    scale: TableScale
+    root: Path  # folder of the runs of all tables at this scale
+    seeds: Sequence[int]  # of the entries
+    jobs: Jobs  # composes the jobs
+    typed: list[str]  # the command's words
+    launcher: Sequence[str]  # settings of Hydra's launcher
+    _analysed: dict[Path, Analysed] = field(default_factory=dict)
 
     def train(self, plan: Plan) -> int:
         """Train what is not done, seed by seed in the order of `seeds`, also where an interruption has left some of a
@@ -57,13 +47,8 @@ class Study:
         file = self.root / f"{self.table.name.replace('/', '-')}.jobs"
         turns = sorted(plan.open, key=lambda job: self.seeds.index(job.seed))
         write_whole(file, "".join(shlex.join(job.words) + "\n" for job in turns).encode())
-        words = [
-            "-m",
-            "hydra/sweeper=listed",
-            setting("hydra.sweeper.file", file),
-            setting("hydra.sweep.dir", self.root),
-        ]
-        return App("train", [*self._own(), *words, *self.launcher], typed=self.typed).run()
+        words = ["hydra/sweeper=listed", setting("hydra.sweeper.file", file), setting("hydra.sweep.dir", self.root)]
+        return App("train", [*self._own(), "-m", *words, *self.launcher], typed=self.typed).run()
 
     def _own(self) -> list[str]:
         return [f"--config-dir={folder}" for folder in self.jobs.config_dirs]
@@ -79,9 +64,7 @@ class Study:
         paper, _, name = self.table.name.partition("/")
         return out / paper / "results" / self.scale.name / name
 
-    def analyse(
-        self, name: str, runs: Sequence[Any], words: Sequence[str]
-    ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    def analyse(self, name: str, runs: Sequence[Any], words: Sequence[str]) -> Analysed:
         """The facts and the arrays of an analysis of runs, which is computed unless it is there; Failure, whose reason
         has been printed, if it cannot be."""
         from diffusion_lab.analyses.base import read_arrays

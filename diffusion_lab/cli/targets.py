@@ -119,13 +119,13 @@ def resolve(path: str, target: Any, trust: Trust) -> Any:
     if not isinstance(target, str) or not DOTTED.fullmatch(target):
         raise ConfigError(f"{key} must be a dotted name; allowed is {ALLOWED}")
     listed = target.startswith(PACKAGES) or target in NAMES or target in trust.names
-    if target.startswith("diffusion_lab.cli.") or not (listed or is_own_module(target, trust.folders)):
+    if target.startswith("diffusion_lab.cli.") or not (listed or own_folder(target, trust.folders)):
         raise ConfigError(f"{key} must be {_allowed(trust, target)}")
     module, _, name = target.rpartition(".")
     obj = getattr(sys.modules.get(module), name, None) or _locate(key, target)
     module = str(getattr(obj, "__module__", None))
     ok = f"{module}.".startswith(PACKAGES) or (target in NAMES and NAMES[target].module == module)
-    ok = ok or is_own_module(f"{module}.x", trust.folders)
+    ok = ok or own_folder(module, trust.folders) is not None
     ok = ok or (target in trust.names and module.split(".")[0] == target.split(".")[0])
     # An instance has the __module__ of its class, so only classes and plain functions are accepted.
     if not ok or not (inspect.isclass(obj) or inspect.isfunction(obj)):
@@ -158,11 +158,6 @@ def importable(folders: Sequence[Path]) -> None:
             sys.path.append(folder)
 
 
-def is_own_module(target: str, folders: tuple[Path, ...]) -> bool:
-    """Whether the first word names a module in one of the folders that is not an installed package."""
-    return own_folder(target, folders) is not None
-
-
 def own_folder(target: str, folders: tuple[Path, ...]) -> Path | None:
     """The folder on Python's path that holds the module that the first word names; None unless it is below one of
     `folders` and the module is no installed package. This package and what it names are nobody's own, also in a
@@ -178,13 +173,14 @@ def own_folder(target: str, folders: tuple[Path, ...]) -> Path | None:
         return None
     packages = list(spec.submodule_search_locations or [])
     files = [Path(place) for place in (packages or [spec.origin]) if place and os.path.isabs(place)]  # not "built-in"
-    return next((file.resolve().parent for file in files if _inside(file.resolve(), folders)), None)
+    places = [file.resolve() for file in files if not is_installed(file)]
+    return next((one.parent for one in places if any(one.is_relative_to(folder) for folder in folders)), None)
 
 
-def _inside(place: Path, folders: tuple[Path, ...]) -> bool:
-    python = {sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib")}
-    installed = "site-packages" in place.parts or any(place.is_relative_to(Path(p).resolve()) for p in python)
-    return not installed and any(place.is_relative_to(folder) for folder in folders)
+def is_installed(file: Path) -> bool:
+    """Whether a file is Python's own, or of an installed package."""
+    place, python = file.resolve(), (sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"))
+    return "site-packages" in place.parts or any(place.is_relative_to(Path(top).resolve()) for top in python)
 
 
 def _locate(key: str, target: str) -> Any:

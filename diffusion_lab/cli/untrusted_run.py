@@ -7,8 +7,9 @@ through none, and `output_folders.check_places` finds those through which a comm
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from diffusion_lab.cli.path_arguments import is_inside, path_arguments, read_pat
 from diffusion_lab.files import DEPTH
 from diffusion_lab.runs.identity import filled
 from diffusion_lab.runs.names import RECORD
-from diffusion_lab.runs.shell_commands import command, setting
+from diffusion_lab.runs.shell_commands import command, key_of, setting
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -101,10 +102,10 @@ def resume_overrides(folder: Path, overrides: Any, typed: list[str], own: bool =
     key = f"resume={folder}"
     if not isinstance(overrides, list) or not all(isinstance(word, str) for word in overrides):
         raise ConfigError(f"{key}: `overrides` of {RECORD} must be a list of texts; it is damaged")
-    typed_keys = {_key(word) for word in typed}
+    typed_keys = {key_of(word) for word in typed}
     kept = []
     for word in overrides:
-        name = _key(word)
+        name = key_of(word)
         if own and name == "paths.root" and name not in typed_keys:  # for the command that the record repeats
             kept.append(word)
             continue
@@ -124,15 +125,11 @@ def resume_overrides(folder: Path, overrides: Any, typed: list[str], own: bool =
 def rerun_overrides(folder: Path, overrides: Sequence[str]) -> list[str]:
     """The overrides of a run folder that another run of the same settings needs; ConfigError names one that a run never
     records."""
-    kept = [word for word in overrides if _key(word) == "init_from" or _key(word) not in DROPPED]
+    kept = [word for word in overrides if key_of(word) == "init_from" or key_of(word) not in DROPPED]
     for word in kept:
-        if reason := _reason(word, _key(word)):
+        if reason := _reason(word, key_of(word)):
             raise ConfigError(f"{folder}: its {RECORD} asks for {word[:80]!r}, and {reason}; leave this folder out")
     return kept
-
-
-def _key(word: str) -> str:
-    return word.lstrip("+~").partition("=")[0].strip()
 
 
 def _reason(word: str, name: str, own: bool = False) -> str | None:
@@ -179,7 +176,7 @@ def _leads_out(word: str, name: str, folder: Path) -> str | None:
 
 def is_typed(key: str, value: str, words: Sequence[str]) -> bool:
     """Whether the words of a command set a key to a value, by itself or in a node."""
-    typed = ((_key(word), word.partition("=")[2]) for word in words)
+    typed = ((key_of(word), word.partition("=")[2]) for word in words)
     return any(name == key or (key.startswith(f"{name}.") and value in given) for name, given in typed)
 
 
@@ -196,38 +193,32 @@ def _texts(value: Any) -> Iterator[str]:
         yield str(getattr(value, "text", value))  # Hydra's QuotedString
 
 
-def paths_written_outside(
-    cfg: Any, folder: Path, modules: tuple[Path, ...] = (), path: str = ""
-) -> Iterator[tuple[str, str]]:
-    """(key, value) of every argument by which a part, in plain containers, would write outside the run folder; `path`
-    is that of `cfg` in the configuration, with a dot at its end."""
-    if isinstance(cfg, dict) and "_target_" in cfg:
-        yield from ((f"{path}{name}", value) for name, value in written_paths(cfg, folder, modules))
-    for key, value in _children(cfg):
-        yield from paths_written_outside(value, folder, modules, f"{path}{key}.")
+def paths_written_outside(cfg: Any, folder: Path, modules: tuple[Path, ...] = ()) -> Iterator[tuple[str, str]]:
+    """(key, value) of every argument by which a part, in plain containers, would write outside the run folder."""
+    for path, node in _parts(cfg):
+        yield from ((f"{path}{name}", value) for name, value in written_paths(node, folder, modules))
 
 
-def paths_read_outside(
-    cfg: Any, folder: Path, modules: tuple[Path, ...] = (), path: str = ""
-) -> Iterator[tuple[str, str]]:
+def paths_read_outside(cfg: Any, folder: Path, modules: tuple[Path, ...] = ()) -> Iterator[tuple[str, str]]:
     """(key, value) of every argument by which a part would read outside the run folder, by the record's word alone;
     ConfigError if a place in it holds a link that leads out of it, or a FIFO."""
-    if isinstance(cfg, dict) and "_target_" in cfg:
-        for name, value in read_paths(cfg, modules):
+    for path, node in _parts(cfg):
+        for name, value in read_paths(node, modules):
             if is_inside(value, folder):
                 place, top = Path(value).expanduser().resolve(), folder.resolve()
                 check_places(f"{path}{name}", top, [_there(place, top)])
             else:
                 yield f"{path}{name}", value
-    for key, value in _children(cfg):
-        yield from paths_read_outside(value, folder, modules, f"{path}{key}.")
 
 
-def check_read_paths(cfg: dict[str, Any], folder: Path, trust: Trust, key: str, typed: Container[str] = ()) -> None:
-    """Raise ConfigError for a place that a record of somebody else's lets the parts of a run read, unless it lies in
-    its folder, is allowed, or is the value of a key that is `typed` now."""
+def check_read_paths(
+    cfg: dict[str, Any], built: Container[str], folder: Path, trust: Trust, key: str, typed: Container[str] = ()
+) -> None:
+    """Raise ConfigError for a place that a record of somebody else's lets the parts of a run read, of the top-level
+    nodes that are `built`, unless it lies in its folder, is allowed, or is the value of a key that is `typed` now."""
     allowed = {name.removeprefix("./") for name in trust.names}
-    for name, value in paths_read_outside(cfg, folder, trust.folders):
+    read = {name: node for name, node in cfg.items() if name in built}
+    for name, value in paths_read_outside(read, folder, trust.folders):
         if name not in typed and value.removeprefix("./") not in allowed:
             place = value if "/" in value else f"./{value}"
             cure = f"add {setting('allow', place) if trust.command else f'allow={place!r}'}"
@@ -244,22 +235,22 @@ def _there(place: Path, top: Path) -> Path:
     return next(one for one in place.parents if one.exists())
 
 
-def _children(cfg: Any) -> Iterable[tuple[Any, Any]]:
-    return cfg.items() if isinstance(cfg, dict) else enumerate(cfg) if isinstance(cfg, list) else ()
+def _parts(cfg: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """The parts in plain containers, outer ones first, with their dotted paths, which end with a dot."""
+    if isinstance(cfg, dict) and "_target_" in cfg:
+        yield path, cfg
+    for key, value in cfg.items() if isinstance(cfg, dict) else enumerate(cfg) if isinstance(cfg, list) else ():
+        yield from _parts(value, f"{path}{key}.")
 
 
 def without_outside_paths(cfg: Any, folder: Path) -> Any:
     """Plain containers without what makes a part write outside the run folder: a place is left to its default, and
     nothing is downloaded. For reading a run, whose results do not depend on it."""
-    if isinstance(cfg, list):
-        return [without_outside_paths(value, folder) for value in cfg]
-    if not isinstance(cfg, dict):
-        return cfg
-    outside = dict(written_paths(cfg, folder)) if "_target_" in cfg else {}
-    kept = {key: without_outside_paths(value, folder) for key, value in cfg.items()}
-    for name in outside:
-        if path_arguments(cfg["_target_"])[name] == "downloaded":
-            kept["download"] = False
-        else:
-            del kept[name]
+    kept = copy.deepcopy(cfg)
+    for _, node in _parts(kept):
+        for name in dict(written_paths(node, folder)):
+            if path_arguments(node["_target_"])[name] == "downloaded":
+                node["download"] = False
+            else:
+                del node[name]
     return kept

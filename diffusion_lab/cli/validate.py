@@ -20,7 +20,6 @@ from diffusion_lab.cli.config import config_folders, plain
 from diffusion_lab.cli.errors import ConfigError, MissingHere
 from diffusion_lab.cli.metric_files import with_metrics
 from diffusion_lab.cli.moved_images import NODE
-from diffusion_lab.cli.processes import world_size
 from diffusion_lab.cli.untrusted_run import is_typed, paths_read_outside, paths_written_outside
 from diffusion_lab.files import read_object
 from diffusion_lab.runs.names import RECORD
@@ -151,7 +150,7 @@ def _check_parts(
     from diffusion_lab.cli.run_parts import RunParts
 
     errors, parts, before = check_machine(cfg, here), RunParts(cfg, trust), torch.get_rng_state()
-    errors += check_parts(parts, world_size(cfg), searching)
+    errors += check_parts(parts, searching)
     if cfg.get("init_from") is not None and all(isinstance(error, MissingHere) for error in errors):
         errors += check_start(cfg, parts)
     return errors, parts if torch.equal(before, torch.get_rng_state()) else parts.fresh()

@@ -67,6 +67,12 @@ class Run:
         return config if isinstance(config, dict) else {}
 
     @property
+    def choices(self) -> dict[str, Any]:
+        """Group -> the option that named its part."""
+        choices = self.info.get("choices")
+        return choices if isinstance(choices, dict) else {}
+
+    @property
     def seed(self) -> int | None:
         seed = self.info.get("seed", self.config.get("seed"))
         return seed if isinstance(seed, int) else None

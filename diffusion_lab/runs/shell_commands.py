@@ -20,6 +20,11 @@ def setting(key: str, value: str | Path) -> str:
     return f"{key}='{quoted}'"
 
 
+def key_of(word: str) -> str:
+    """The key of a word that `setting` makes, or of one that adds or deletes it: `+seed=3` -> `seed`."""
+    return word.lstrip("+~").partition("=")[0].strip()
+
+
 def command(*words: str | Path) -> str:
     """`diffusion-lab` with these words, quoted for a shell."""
     return shlex.join(["diffusion-lab", *map(str, words)])

@@ -174,8 +174,7 @@ def _file_name(name: str, run: Run, column: str) -> str:
 
 def data_of(run: Run) -> str:
     """The option that named the data set of a run; "" if it is not recorded."""
-    choices = run.info.get("choices")
-    return str(choices.get("dataset") or "") if isinstance(choices, dict) else ""
+    return str(run.choices.get("dataset") or "")
 
 
 def _under(title: str, figure: Figure) -> Figure:

@@ -52,6 +52,7 @@ def test_every_entry_of_the_package_is_read() -> None:
 
 
 def test_parts_of_a_family_that_a_method_defines_itself_are_known() -> None:
-    hydra = OmegaConf.create({"runtime": {"config_sources": [{"schema": "file", "path": str(METHODS)}]}})
-    found = [stated(hydra, {"method": method}, "auxiliary", conf_dir()) for method in ("aligned", "bandit", None)]
+    runtime = {"config_sources": [{"schema": "file", "path": str(METHODS)}]}
+    hydras = [{"runtime": runtime | {"choices": {"method": method}}} for method in ("aligned", "bandit", None)]
+    found = [stated(OmegaConf.create(hydra), "auxiliary") for hydra in hydras]
     assert found == [{"aligned"}, set(), set()]

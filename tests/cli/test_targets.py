@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
 
-from diffusion_lab.cli.checks.recorded_config import check_recorded_config
+from diffusion_lab.cli.checks.recorded_config import checked_config
 from diffusion_lab.cli.config import plain
-from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.cli.errors import ConfigError, InvalidConfig
 from diffusion_lab.cli.targets import PACKAGE_ONLY, Trust, resolve
 from diffusion_lab.cli.validate import check
 from diffusion_lab.timesteps import Uniform
@@ -114,12 +115,20 @@ def test_what_is_no_name_to_allow(allow: object) -> None:
 PARTS = ("dataset", "network", "schedule", "solver")
 
 
+def faults_of_record(saved: dict[str, Any]) -> list[ConfigError]:
+    try:
+        checked_config(saved, PARTS, PACKAGE_ONLY, "")
+    except InvalidConfig as error:
+        return error.errors
+    return []
+
+
 def test_a_run_that_was_read_back_is_checked_as_a_whole(composed) -> None:
     saved = plain(composed())
-    assert check_recorded_config(saved, PARTS, PACKAGE_ONLY) == []
+    assert faults_of_record(saved) == []
     saved["solver"]["_target_"] = "os.system"
     saved["sampler"]["_target_"] = "mine.Mine"  # not built to evaluate its run, and yet
-    (fault,) = map(str, check_recorded_config(saved, PARTS, PACKAGE_ONLY))
+    (fault,) = map(str, faults_of_record(saved))
     keys, cure = fault.split(" must be a class of diffusion_lab ")
     assert set(keys.split(", ")) == {"solver._target_=os.system", "sampler._target_=mine.Mine"}
     assert "or add 'allow=[" in cure and "mine.Mine" in cure
@@ -154,6 +163,6 @@ MISPLACED = [
 def test_only_parts_of_its_own_kind_stand_in_a_place(composed, place: str, target: str) -> None:
     cfg = composed()
     OmegaConf.update(cfg, place, {"_target_": target}, force_add=True)
-    typed, read = check(cfg), check_recorded_config(plain(cfg), PARTS, PACKAGE_ONLY)
+    typed, read = check(cfg), faults_of_record(plain(cfg))
     for errors in (typed, read):
         assert any(str(error).startswith(f"{place}._target_={target} must ") for error in errors), errors

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from diffusion_lab.cli import config, hydra_version
+from diffusion_lab.cli import hydra_version
 from diffusion_lab.cli.checks.settings import part_groups
 from diffusion_lab.cli.config import conf_dir, plain
+from diffusion_lab.cli.options import defaults
 from diffusion_lab.cli.table_files import table_names
 from tests.conf.test_options import options
 from tests.golden import compare
@@ -66,7 +67,7 @@ def with_other_defaults(folder: Path) -> Path:
 def other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What is composed is composed from this copy."""
     copied = with_other_defaults(tmp_path)
-    monkeypatch.setattr(config, "conf_dir", lambda: copied)
+    monkeypatch.setattr(defaults, "conf_dir", lambda: copied)
     monkeypatch.setattr(hydra_version, "conf_dir", lambda: copied)
     return copied
 
@@ -118,7 +119,7 @@ def test_a_sweep_without_a_method_is_the_same_in_every_key(tmp_path: Path, monke
     words = ["experiment=demo", "sampler=stratified", "seed=1"]
     before = plain(composed(words))
     copied = with_other_defaults(tmp_path)
-    monkeypatch.setattr(config, "conf_dir", lambda: copied)
+    monkeypatch.setattr(defaults, "conf_dir", lambda: copied)
     monkeypatch.setattr(hydra_version, "conf_dir", lambda: copied)
     assert plain(composed(words)) == before
 

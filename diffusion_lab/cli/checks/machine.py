@@ -27,42 +27,44 @@ BYTES = 4  # per float32
 
 
 def check_machine(cfg: DictConfig, here: bool = True) -> list[ConfigError]:
-    """Check accelerator, devices, strategy, batch and precision, for this machine if the run takes place `here`."""
+    """Errors of accelerator, devices, strategy, batch and precision, for this machine if the run takes place `here`."""
+    return list(_machine_errors(cfg, here))
+
+
+def _machine_errors(cfg: DictConfig, here: bool) -> Iterator[ConfigError]:
     trainer = cfg.trainer
-    errors: list[ConfigError] = []
     accelerator, devices = trainer.get("accelerator", "auto"), trainer.get("devices", 1)
+    cpu = accelerator == "cpu" or (here and on_cpu(trainer))
     if accelerator not in ACCELERATORS:
         hint = nearest(str(accelerator), ACCELERATORS)
-        errors.append(ConfigError(f"trainer.accelerator={accelerator} must be one of {', '.join(ACCELERATORS)}{hint}"))
-    if fault := _unnamed_devices(devices, cpu=accelerator == "cpu" or (here and on_cpu(trainer))):
-        return [*errors, ConfigError(fault)]
+        yield ConfigError(f"trainer.accelerator={accelerator} must be one of {', '.join(ACCELERATORS)}{hint}")
+    if fault := _unnamed_devices(devices, cpu):
+        yield ConfigError(fault)
+        return
     if here and (fault := _alone(trainer)):
-        errors.append(MissingHere(fault))
+        yield MissingHere(fault)
     if local_devices(trainer) < 1:
-        errors.append(ConfigError(f"trainer.devices={devices} must be at least one device; use trainer.devices=1"))
+        yield ConfigError(f"trainer.devices={devices} must be at least one device; use trainer.devices=1")
     elif here and accelerator in ("gpu", "cuda") and gpu_count() == 0:
-        text = f"trainer.accelerator={accelerator} must have a GPU, and this machine has none; use trainer=cpu"
-        errors.append(MissingHere(text))
+        yield MissingHere(
+            f"trainer.accelerator={accelerator} must have a GPU, and this machine has none; use trainer=cpu"
+        )
     elif here and accelerator in ("gpu", "cuda") and local_devices(trainer) > gpu_count():
-        text = f"trainer.devices={devices} must be at most the {gpu_count()} GPUs of this machine; use fewer"
-        errors.append(MissingHere(text))
-    errors += [ConfigError(error) for error in _check_strategy(cfg)]
-    if fault := batch_fault(cfg):
-        errors.append(ConfigError(fault))
-    cpu = accelerator == "cpu" or (here and on_cpu(cfg.trainer))
+        yield MissingHere(
+            f"trainer.devices={devices} must be at most the {gpu_count()} GPUs of this machine; use fewer"
+        )
+    for fault in filter(None, (_strategy_fault(cfg), batch_fault(cfg))):
+        yield ConfigError(fault)
     if here and (fault := compiler_fault(cfg)):
-        errors.append(MissingHere(fault))
+        yield MissingHere(fault)
     if cpu and str(cfg.precision).startswith("16-"):
         kind = ConfigError if accelerator == "cpu" else MissingHere
-        text = f"precision={cfg.precision} must be computed on a GPU, and this run has none; use bf16-mixed"
-        errors.append(kind(text))
+        yield kind(f"precision={cfg.precision} must be computed on a GPU, and this run has none; use bf16-mixed")
     elif str(cfg.precision).startswith("16-") and cfg.optimizer.get("fused") and cfg.gradient_clip:
-        text = (
+        yield ConfigError(
             f"optimizer.fused=true must be false with precision={cfg.precision} and gradient_clip={cfg.gradient_clip}, "
             "because it unscales gradients after they are clipped; use optimizer.fused=false or precision=bf16-mixed"
         )
-        errors.append(ConfigError(text))
-    return errors
 
 
 def _unnamed_devices(devices: Any, cpu: bool) -> str | None:
@@ -87,17 +89,17 @@ def _alone(trainer: DictConfig) -> str | None:
     )
 
 
-def _check_strategy(cfg: DictConfig) -> list[str]:
+def _strategy_fault(cfg: DictConfig) -> str | None:
     strategy = cfg.trainer.get("strategy", "auto")
     if not isinstance(strategy, str):
-        return []
+        return None
     from lightning.pytorch.strategies import StrategyRegistry
 
     names = ["auto", *StrategyRegistry.available_strategies()]
     if strategy in names:
-        return []
+        return None
     short = [name for name in names if name.count("_") < 2]
-    return [f"trainer.strategy={strategy} must be one of {', '.join(short)}{nearest(strategy, names)}; use auto"]
+    return f"trainer.strategy={strategy} must be one of {', '.join(short)}{nearest(strategy, names)}; use auto"
 
 
 def checkpoint_bytes(cfg: DictConfig, parameters: int) -> int:
@@ -201,7 +203,6 @@ def check_disk(cfg: DictConfig, parameters: int) -> list[ConfigError]:
 
 def check_folder(cfg: DictConfig) -> list[ConfigError]:
     """Check that the run folder is empty or has a run of this configuration."""
-
     folder = Path(cfg.paths.run_dir)
     try:
         check_run_folder("hydra.run.dir", folder)

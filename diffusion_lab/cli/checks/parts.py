@@ -30,6 +30,7 @@ from diffusion_lab.cli.checks.setting import as_text
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, nearest
 from diffusion_lab.cli.load import open_runs, trusted
 from diffusion_lab.cli.metric_files import misnamed
+from diffusion_lab.cli.processes import world_size
 from diffusion_lab.cli.question import metric_fault
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.diffusion.schedules import MAX_TIMESTEPS
@@ -41,27 +42,22 @@ MATHS = ("schedule", "prediction", "variance", "preconditioning", "time", "coupl
 MATHS += ("sampler", "annealing", "solver")
 
 
-def check_parts(parts: RunParts, world_size: int, searching: str | None = None) -> list[ConfigError]:
+def check_parts(parts: RunParts, searching: str | None = None) -> list[ConfigError]:
     """Errors of the parts of a run and of the free disk space.
 
     Args:
         parts: of a configuration whose nodes match their signatures. All valid parts are built.
-        world_size: processes of the run.
         searching: the sweeper that needs a value of the run, if one does.
     """
-    check = _PartsCheck(parts, searching)
-    check.run(max(1, world_size))
+    check = _PartsCheck(parts)
+    check.run(searching)
     return check.errors
 
 
 class _PartsCheck(MethodCheck):
     """Builds all valid parts; `errors` has the errors of the others."""
 
-    def __init__(self, parts: RunParts, searching: str | None) -> None:
-        super().__init__(parts)
-        self.searching = searching
-
-    def run(self, world_size: int) -> None:
+    def run(self, searching: str | None) -> None:
         callbacks, auxiliary = (self._family(name) for name in ("callbacks", "auxiliary"))
         self.build("model")
         kind = type(self.objects.get("model", DiffusionModel()))
@@ -80,7 +76,7 @@ class _PartsCheck(MethodCheck):
                 self.say(f"{asked} must have a callback that averages; add callbacks=default, or leave it out")
             data = self.objects["dataset"]
             results = [name for one in acting.values() for name in getattr(one, "results", lambda data: ())(data)]
-            self._check_sweep_metric(results)
+            self._check_sweep_metric(results, searching)
             beside = [name for name in results if name.startswith("val/")]
             self.say(metric_fault(self.cfg, self.objects["metrics"], data, beside, typed()))
         self.say(*deleted_faults(self.cfg, typed()))
@@ -93,7 +89,7 @@ class _PartsCheck(MethodCheck):
         self._check_optimizer()
         self._open_runs()
         if "dataset" in self.objects:
-            self._check_data(world_size)
+            self._check_data()
         self.check_method()
         if "schedule" in self.objects and self.objects.get("solver") is not None:
             self.attempt("solver", self.objects["solver"].check, self.objects["schedule"])
@@ -129,16 +125,16 @@ class _PartsCheck(MethodCheck):
         if len(self.errors) > known:
             self._losses = {}  # which might ask a run that is not loaded, or is not of such images
 
-    def _check_sweep_metric(self, names: list[str]) -> None:
+    def _check_sweep_metric(self, names: list[str], searching: str | None) -> None:
         """The key `objective` must be one of the `names` that this run measures, and one is needed by a sweeper that
         searches."""
         wanted = self.cfg.get("objective")
-        if wanted is None and self.searching is None:
+        if wanted is None and searching is None:
             return
         if wanted is None:
             which = f"one of {', '.join(names)}" if names else "a metric, and this run measures none"
             cure = f"use objective={names[0]}" if names else "leave callbacks.validation as it is"
-            self.say(f"objective=null must be what {self.searching} searches by, {which}; {cure}")
+            self.say(f"objective=null must be what {searching} searches by, {which}; {cure}")
         elif wanted not in names:
             which = f"one of {', '.join(names)}, which" if names else "null:"
             what = "measures" if names else "measures nothing"
@@ -161,11 +157,11 @@ class _PartsCheck(MethodCheck):
             weights = Weights(torch.nn.ModuleList([torch.nn.utils.skip_init(torch.nn.Linear, 1, 1)]))
             self.attempt("optimizer", lambda: self.objects.update(optimizer=self.parts["optimizer"](weights)))
 
-    def _check_data(self, world_size: int) -> None:
+    def _check_data(self) -> None:
         """Check the data set, its agreement with the network, and the reference of the metrics."""
         data, objects = self.objects["dataset"], self.objects
         known = len(self.errors)
-        self.attempt("dataset", data.check, world_size)
+        self.attempt("dataset", data.check, max(1, world_size(self.cfg)))
         if self.cfg.get("order") is not None:
             self.say(order_fault(self.cfg, data))
         for path, loss in self._losses.items() if len(self.errors) == known else ():

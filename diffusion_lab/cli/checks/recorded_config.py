@@ -9,14 +9,14 @@ from omegaconf import DictConfig
 
 from diffusion_lab.cli.checks.nodes import check_nodes
 from diffusion_lab.cli.checks.settings import part_groups
-from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.cli.errors import ConfigError, InvalidConfig
 from diffusion_lab.cli.targets import ALLOWED_IN_RECORD, Trust
 from diffusion_lab.cli.untrusted_run import recorded_config
 from diffusion_lab.runs.names import RECORD
 
 
-def check_recorded_config(saved: Any, parts: tuple[str, ...], trust: Trust) -> list[ConfigError]:
-    """Errors of a configuration that was read from a run folder, before any part of it is built.
+def checked_config(saved: Any, parts: tuple[str, ...], trust: Trust, named: str) -> DictConfig:
+    """The configuration that was read from a run folder, checked before any part of it is built.
 
     The file is not trusted, so all of it is checked, including parts that are not built. `run.json` is written with all
     references resolved, so a file that contains one is rejected.
@@ -25,17 +25,24 @@ def check_recorded_config(saved: Any, parts: tuple[str, ...], trust: Trust) -> l
         saved: the configuration as read from JSON, or `recorded_config` of it.
         parts: the top-level nodes that will be built; only these must match the current signatures.
         trust: what is allowed besides this package's classes, `Trust.read(...)`.
+        named: the setting and value that named the folder.
+
+    Raises:
+        InvalidConfig: all that is wrong with it.
     """
     try:
         cfg = saved if isinstance(saved, DictConfig) else recorded_config(saved)
     except ConfigError as error:
-        return [error]
+        raise InvalidConfig([error], named) from error
     optional = {group for group, default in part_groups().items() if default is None}
     required = {*parts, "seed", "trainer", "precision"} - optional
     lacking = sorted(name for name in required if cfg.get(name) is None)
     if lacking:
-        return [ConfigError(f"{lacking[0]} is missing in {RECORD}; it is damaged, or of another program")]
-    return _together(check_nodes(cfg, trust, only=parts), trust)
+        fault = ConfigError(f"{lacking[0]} is missing in {RECORD}; it is damaged, or of another program")
+        raise InvalidConfig([fault], named)
+    if errors := check_nodes(cfg, trust, only=parts):
+        raise InvalidConfig(_together(errors, trust), named)
+    return cfg
 
 
 def _together(errors: list[ConfigError], trust: Trust) -> list[ConfigError]:

@@ -17,6 +17,7 @@ from diffusion_lab.cli.checks.setting import LARGEST, Setting, faults_of
 from diffusion_lab.cli.conf_folder import conf_dir
 from diffusion_lab.cli.config import choices_of, config_folders
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors, nearest
+from diffusion_lab.cli.options.files import options
 from diffusion_lab.runs.data_record import DataRecord, parse_labels
 from diffusion_lab.runs.names import is_run
 from diffusion_lab.runs.record import read_record
@@ -41,8 +42,7 @@ def check_run_arguments(command: str, cfg: DictConfig) -> None:
     """Raise ConfigError or InvalidConfig for the first that `evaluate`, `sample`, `analyze` or `export` is asked for
     and cannot be."""
     if command == "analyze" and not choices_of(cfg).get("analysis"):
-        folders = [conf_dir(), *map(Path, config_folders())]
-        names = sorted({file.stem for top in folders for file in (top / "analysis").glob("*.yaml")})
+        names = options("analysis", [conf_dir(), *map(Path, config_folders())])
         cure = "`diffusion-lab list analysis` describes them"
         raise ConfigError(f"analysis=null must be one of {', '.join(names)}; {cure}")
     general = {key: SETTINGS[key] for key in ("device", "threads")}

@@ -47,9 +47,8 @@ def _with_first_key(cfg: DictConfig, message: str) -> str:
     match = NAMED.match(message)
     if match is None:
         return message
-    parent = match[1].rpartition(".")[0]
-    rest = CURED.sub(lambda found: _beside(cfg, parent, found[0]), message[match.end(1) :])
     parent, _, key = match[1].rpartition(".")
+    rest = CURED.sub(lambda found: _beside(cfg, parent, found[0]), message[match.end(1) :])
     node = OmegaConf.select(cfg, parent) if parent else cfg
     if isinstance(node, DictConfig) and key in node:
         return key_to_type(node, key) + rest

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diffusion_lab.cli.command_line import add_question, check_question, parsed
+from diffusion_lab.cli.command_line import add_question, check_question, given_options, parsed
 from diffusion_lab.cli.errors import refuse
 from diffusion_lab.files import refuse_folder
 from diffusion_lab.progress import waiting
@@ -64,7 +63,8 @@ def _made(options: argparse.Namespace) -> tuple[PairReport, str, list[Run]]:
     def compared(a: RunFolder, b: RunFolder) -> tuple[PairReport, str, list[Run]]:
         report = make_pair_report(paired(a, b))
         left_out = {run.folder: run for folder in (a, b) for run in folder.runs if not run.info and run.faults}
-        return report, pair_page(report, _command(options)), list(left_out.values())
+        words = command("compare", options.a, options.b, *given_options(options, ("metric", "estimand", "margin")))
+        return report, pair_page(report, words), list(left_out.values())
 
     def trial(folder: RunFolder) -> None:
         for itself in alone(folder, read_run_config):
@@ -92,42 +92,28 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _command(options: argparse.Namespace) -> str:
-    """The command that makes this comparison."""
-    chosen = [(key, getattr(options, key)) for key in ("metric", "estimand", "margin")]
-    words = [word for key, value in chosen if value is not None for word in (f"--{key}", f"{value}")]
-    return command("compare", options.a, options.b, *words)
-
-
 def _print(report: PairReport, page: Path, left_out: Sequence[Run]) -> None:
-    from rich.text import Text
+    from diffusion_lab.reports.pages.terminal import Printer
 
-    from diffusion_lab.printable import make_console, one_line
-    from diffusion_lab.reports.comparison.cells import WIDTH
-    from diffusion_lab.reports.pages.terminal import rich_table
-
-    console = make_console(width=None if sys.stdout.isatty() else WIDTH)
-
-    def say(text: str, style: str = "", whole: bool = not console.is_terminal) -> None:
-        console.print(Text(one_line(text), style=style), soft_wrap=whole)  # whole: a path, which can be copied
-
+    out = Printer()
+    say = out.say
     base, own = report.pair.groups
     say(f"{own.label} compared with {base.label}")
     if report.configuration:
-        console.print(rich_table(report.differences, console.width)[0])
+        out.table(report.differences)
     else:
         say("No key of the configuration that affects the results differs.")
-        console.print()
+        say()
     if report.metrics.answer:
         say(report.metrics.answer, "bold")
-    console.print(rich_table(report.metrics, console.width)[0])
+    out.table(report.metrics)
     for note in report.metrics.notes:
         say(note)
     say(report.metrics.legend, "dim")
-    say("")
+    say()
     for sentence in report.speed:
         say(sentence)
     for run in left_out:
         say(f"{run.status:<12}{run.name}  {run.cause}")
-    console.print()
+    say()
     say(f"page: {page}", whole=True)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diffusion_lab.cli.command_line import add_question, check_question, parsed
+from diffusion_lab.cli.command_line import add_question, check_question, given_options, parsed
 from diffusion_lab.cli.errors import refuse
 from diffusion_lab.files import refuse_folder
 from diffusion_lab.printable import one_line
@@ -109,8 +108,8 @@ def _written(options: argparse.Namespace, page: Path, folder: RunFolder) -> tupl
         report, text = _made(options, folder)
     for option in ("table", "wandb"):
         if getattr(options, option) and not report.parts:
-            given = f"{option}={getattr(options, option)}"
-            raise ValueError(f"{given} must have a run that has begun to train; leave --{option} out")
+            typed = f"{option}={getattr(options, option)}"
+            raise ValueError(f"{typed} must have a run that has begun to train; leave --{option} out")
     save(page, text.encode(), "out")
     written: Written = []
     if options.table:
@@ -217,54 +216,37 @@ def _parser() -> argparse.ArgumentParser:
 
 def _command(options: argparse.Namespace) -> str:
     """The command that writes this table, without options that do not change it."""
-    chosen = [
-        (key, getattr(options, key)) for key in ("metric", "by", "within", "baseline", "estimand", "margin", "table")
-    ]
-    words = [word for key, value in chosen if value is not None for word in (f"--{key}", f"{value}")]
-    return command("report", options.folder, *words)
+    keys = ("metric", "by", "within", "baseline", "estimand", "margin", "table")
+    return command("report", options.folder, *given_options(options, keys))
 
 
 def _print(page: Path, report: Report, written: Written) -> None:
-    from rich.text import Text
-
-    from diffusion_lab.printable import make_console
-    from diffusion_lab.reports.comparison.cells import WIDTH
     from diffusion_lab.reports.pages import notes
-    from diffusion_lab.reports.pages.terminal import rich_table
+    from diffusion_lab.reports.pages.terminal import Printer
     from diffusion_lab.runs.run import status_words
 
-    console = make_console(width=None if sys.stdout.isatty() else WIDTH)
-
-    def say(text: str, style: str = "", whole: bool = not console.is_terminal) -> None:
-        line = Text(one_line(text), style=style)  # whatever the names in it, it begins no other
-        console.print(line, soft_wrap=whole)  # whole: a command or a path, which can be copied
-
-    folder = report.folder
+    out, folder = Printer(), report.folder
+    say = out.say
     say(f"{folder.path}: {status_words(folder.runs)}")
     for part in report.parts:
         if len(report.parts) > 1:
-            console.print()
+            say()
             say(part.section.title, "bold")
         say(part.table.answer, "bold")
-        table, left_out = rich_table(part.brief, console.width)
-        console.print(table)
+        left_out = out.table(part.brief)
         if hidden := len(part.table.lines) - len(part.brief.lines):
             say(f"{hidden} more rows are on the page; --top N prints the N best, --only NAME,NAME those named.", "dim")
-        console.print()
-        if left_out:
-            say(f"Only on the page, because the terminal is too narrow: {', '.join(left_out)}.", "dim")
+        say()
+        out.only_on_page(left_out)
         for note in filter(None, [*part.table.notes, notes.also_measured(part.section.groups, part.section.metric)]):
             say(note)
         say(part.table.legend, "dim")
         if part.table.next_hour:
             say(part.table.next_hour)
     for course in report.courses:
-        console.print()
+        say()
         say(course.title, "bold")
-        table, left_out = rich_table(course.table, console.width)
-        console.print(table)
-        if left_out:
-            say(f"Only on the page, because the terminal is too narrow: {', '.join(left_out)}.", "dim")
+        out.only_on_page(out.table(course.table))
         say(course.table.legend, "dim")
     troubles, waiting = notes.listed(notes.troubles(folder, report.metric))
     for trouble in troubles:
@@ -276,7 +258,7 @@ def _print(page: Path, report: Report, written: Written) -> None:
     if waiting:
         say(f"{'pending':<12}{len(waiting)} runs that have not started")
     command, reason = notes.next_command(folder, report.groups, report.metric)
-    console.print()
+    say()
     for text in (f"page: {page}", f"next: {command}", f"      ({reason})"):
         say(text, whole=True)
     for what, path in written:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,8 +43,9 @@ def run(cfg: DictConfig) -> None:
     top, key = (None, "outdir") if cfg.outdir else (Path(cfg.run), "run")
     grids = ["grid.png", *(f"class-{label}.png" for label in range(conditions.num_classes or 0))]
     writable(key, folder, top, grids)
-    writable(key, folder / IMAGES, top, {f"{number:06d}.png" for number in ids})
-    strangers = unasked(folder / IMAGES, ids)
+    files = [f"{number:06d}.png" for number in ids]
+    writable(key, folder / IMAGES, top, files)
+    strangers = len({path.name for path in (folder / IMAGES).iterdir()}.difference(files))
     with ready(trained.module, cfg.device, cfg.precision, threads_of(cfg, trained)) as device:
         images = generate(
             trained.module,
@@ -59,8 +59,8 @@ def run(cfg: DictConfig) -> None:
             conditions=conditions_of,
             to_pixels=trained.data.source.to_pixels,
         )
-    for number, image in zip(ids, images, strict=True):
-        save_grid(image[None], folder / IMAGES / f"{number:06d}.png", columns=1, scale=1, gap=0)
+    for name, image in zip(files, images, strict=True):
+        save_grid(image[None], folder / IMAGES / name, columns=1, scale=1, gap=0)
     if conditions.task.paired:
         given, truth = conditions.given_and_truth(ids)
         save_grid(torch.stack([given, images, truth], dim=1).flatten(0, 1), folder / "grid.png", columns=9)
@@ -77,12 +77,6 @@ def run(cfg: DictConfig) -> None:
     if strangers:
         print(f"{strangers} other files were there before; a program that measures the folder reads them too")
     print(f"next: {command('evaluate', setting('run', cfg.run), *_measurable(trained))}")
-
-
-def unasked(folder: Path, ids: Sequence[int]) -> int:
-    """Number of files in the folder that samples of these ids do not replace."""
-    names = {f"{number:06d}.png" for number in ids}
-    return sum(path.name not in names for path in folder.iterdir())
 
 
 def _measurable(trained: TrainedModel) -> list[str]:

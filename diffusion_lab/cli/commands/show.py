@@ -6,6 +6,8 @@ import argparse
 import itertools
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +19,7 @@ from diffusion_lab.cli.errors import ConfigError, at
 from diffusion_lab.cli.imports import importing
 from diffusion_lab.cli.sweep_jobs import split_values
 from diffusion_lab.runs.names import is_run
-from diffusion_lab.runs.shell_commands import command, setting
+from diffusion_lab.runs.shell_commands import command, key_of, setting
 
 if TYPE_CHECKING:
     from diffusion_lab.reports.timestep_numbers import TimestepNumbers
@@ -86,7 +88,7 @@ def _combinations(settings: list[str]) -> list[tuple[list[str], list[str]]]:
 
 def _not_shown(methods: list[tuple[str, DictConfig]], settings: list[str], config_dirs: list[str]) -> list[str]:
     """Commands that show what an experiment sweeps, one for each of its products; none where the words decide it."""
-    typed = {word.partition("=")[0].lstrip("+~") for word in settings}
+    typed = set(map(key_of, settings))
     swept, commands = False, dict[str, None]()
     for _, cfg in methods:
         sweeper = cfg.hydra.sweeper
@@ -109,7 +111,8 @@ def _found(options: argparse.Namespace) -> tuple[list[TimestepNumbers], list[str
     """The runs that are named, then the methods; without words, the default method. And what is not shown."""
     from diffusion_lab.cli.targets import Trust
 
-    runs = [word for word in options.settings if is_place(word)]
+    # No setting, `key=value` or `~key`.
+    runs = [word for word in options.settings if os.path.isdir(word) or not ("=" in word or word.startswith("~"))]
     allow = [word.removeprefix("allow=") for word in options.settings if word.startswith("allow=")]
     settings = [word for word in options.settings if word not in runs and not word.startswith("allow=")]
     methods = _methods(options, settings) if settings or not runs else []
@@ -124,11 +127,6 @@ def _found(options: argparse.Namespace) -> tuple[list[TimestepNumbers], list[str
     for name, cfg in methods:
         found.append(numbers_before_training(name, cfg, options.step, options.loss, options.config_dir))
     return found, _not_shown(methods, settings, options.config_dir)
-
-
-def is_place(word: str) -> bool:
-    """Whether an argument is a folder and not a setting, `key=value` or `~key`."""
-    return os.path.isdir(word) or ("=" not in word and not word.startswith("~"))
 
 
 def _answer(options: argparse.Namespace) -> None:
@@ -165,15 +163,11 @@ def _print(found: list[TimestepNumbers], loss: str) -> None:
         print(note)
 
 
-class _written:
+@contextmanager
+def _written(option: str, value: str) -> Iterator[None]:
     """Report a file that cannot be written as an error in the option that names it."""
-
-    def __init__(self, option: str, value: str) -> None:
-        self.key = f"{option}={value}"
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError):
-            reason = error.strerror or error
-            raise at("", ValueError(f"{self.key} must be a place for a file: {reason}; use another")) from error
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise at("", ValueError(f"{option}={value} must be a place for a file: {reason}; use another")) from error

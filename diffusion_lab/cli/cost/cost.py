@@ -28,6 +28,7 @@ from diffusion_lab.cli.checks.machine import (
 )
 from diffusion_lab.cli.checks.parts import meta_network
 from diffusion_lab.cli.commands.train import quiet_libraries
+from diffusion_lab.cli.compute import torch_threads
 from diffusion_lab.cli.cost.counts import (
     WITHOUT_GRADIENTS,
     Beside,
@@ -171,7 +172,7 @@ def _times(cfg: DictConfig, counts: Counts, bytes_: float, budget_s: float) -> t
         basis = f"{processes} x {device} at {rate / 1e12:.4g} TFLOP/s (assumed {share:.0%} of its peak)"
         return *_from_flops(cfg, counts, rate), f"estimated: time on {basis}"
     device = torch.device("cuda" if on_gpu(cfg) else "cpu")
-    with threads(cfg):
+    with torch_threads(threads(cfg)):
         rate = NETWORK_SHARE * convolution_rate(device, cfg.precision)
         step, beside = _from_flops(cfg, counts, rate)
         if step * (WARM_UP + 2) > 3 * budget_s or bytes_ > _memory_bytes(device) / 2:

@@ -14,8 +14,8 @@ blocks.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import torch
@@ -151,13 +151,6 @@ class _Float32AsOnCuda(TorchFunctionMode):
             return func(*(a.float() if isinstance(a, Tensor) else a for a in args), **(kwargs or {}))
 
 
-@contextmanager
-def _as_on_cuda() -> Iterator[None]:
-    """Types and kernels of a GPU for tensors of the CPU."""
-    with _Float32AsOnCuda(), as_on_gpu():
-        yield
-
-
 class _NoMemory(FakeTensorMode):
     """CPU tensors with shape and dtype but without memory.
 
@@ -189,7 +182,9 @@ def activations(network: nn.Module, conditions: Conditions, rows: int, precision
 
     half = torch.autocast("cpu", HALF.get(precision, torch.bfloat16), enabled=precision in HALF)
     # CPU tensors, so that kernels are chosen as on a CPU and attention stays fused.
-    with _NoMemory(allow_non_fake_inputs=True), torch.device("cpu"), _as_on_cuda() if cuda else nullcontext():
+    with _NoMemory(allow_non_fake_inputs=True), torch.device("cpu"), ExitStack() as stack:
+        for types_or_kernels in (_Float32AsOnCuda(), as_on_gpu()) if cuda else ():
+            stack.enter_context(types_or_kernels)
         network.to_empty(device="cpu").train()
         with half, torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             loss = call_on_zeros(network, conditions, rows, "cpu").float().square().mean()

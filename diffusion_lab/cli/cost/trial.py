@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -40,9 +39,7 @@ class _Clock(Callback):
         self._last = -1  # the step of the last look at the clock
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
-        if (
-            trainer.global_step < WARM_UP or trainer.global_step == self._last
-        ):  # within an update of several microbatches
+        if trainer.global_step in (*range(WARM_UP), self._last):  # the latter within an update of several microbatches
             return
         self._last = trainer.global_step
         wait(pl_module.device)
@@ -100,16 +97,10 @@ def clocked(work: Callable[[], Any], device: torch.device) -> float:
     return time.perf_counter() - start
 
 
-@contextmanager
-def threads(cfg: DictConfig) -> Iterator[None]:
-    """Use the threads of one process of the run: those of the configuration, or its share of the cores."""
-    before = torch.get_num_threads()
+def threads(cfg: DictConfig) -> int:
+    """The threads of one process of the run: those of the configuration, or its share of the cores."""
     shared = local_devices(cfg.trainer) if on_cpu(cfg.trainer) else 1
-    torch.set_num_threads(cfg.get("threads") or max(1, before // shared))
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    return cfg.get("threads") or max(1, torch.get_num_threads() // shared)
 
 
 def wait(device: torch.device) -> None:

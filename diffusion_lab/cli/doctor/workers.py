@@ -20,6 +20,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from diffusion_lab.cli.doctor.check import Check, Finding, differs, place_of
+from diffusion_lab.cli.processes import RANK_VARIABLES, end_with_parent
 from diffusion_lab.progress import duration
 
 STARTING_S = 60.0  # until a process is there; what a check imports counts to its own time
@@ -127,8 +128,8 @@ def environment() -> dict[str, str]:
     import diffusion_lab
 
     parent = str(Path(diffusion_lab.__file__).resolve().parents[1])
-    ranks = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
-    kept = {key: value for key, value in os.environ.items() if key not in (*ranks, "MASTER_ADDR", "MASTER_PORT")}
+    ranks = (*RANK_VARIABLES, "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    kept = {key: value for key, value in os.environ.items() if key not in ranks}
     path = [parent, *filter(None, [kept.get("PYTHONPATH")])]
     # Threads that wait for one another leave the cores to other programs meanwhile.
     quiet = {"OMP_WAIT_POLICY": kept.get("OMP_WAIT_POLICY", "PASSIVE"), "WANDB_SILENT": "true"}
@@ -137,8 +138,6 @@ def environment() -> dict[str, str]:
 
 def run_checks() -> None:
     """What the process does."""
-    from diffusion_lab.cli.processes import end_with_parent
-
     end_with_parent(signal.SIGKILL)
     pipe, place, checks = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
     where = place_of(place["device"], Path(place["work"]), place["devices"])

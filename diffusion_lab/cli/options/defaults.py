@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from diffusion_lab.cli.conf_folder import yaml_file
+from diffusion_lab.cli.conf_folder import conf_dir, yaml_file
 
 WORDS = re.compile(r"(?P<override>override )?(?P<slash>/?)(?P<group>[\w/.-]+)(?:@(?P<place>[\w.]+))?")
 
@@ -57,34 +57,34 @@ def _defaults(path: Path, changed: int) -> tuple[DefaultsEntry, ...]:
     return tuple(found)
 
 
-def implied_options(hydra: Any, choices: dict[str, Any], group: str, conf: Path) -> tuple[str, ...]:
+def implied_options(hydra: Any, group: str) -> tuple[str, ...]:
     """The options of a group that a run's name implies: those that the preset sweeps; else the one of the preset, else
     of the method, else of the task, else of the base that one of them states, else of train.yaml.
 
     Args:
         hydra: Hydra's node of the job.
-        choices: group -> option of the job.
         group: e.g. "schedule".
-        conf: the folder of the yaml files.
     """
     from omegaconf import OmegaConf
 
+    choices = hydra.runtime.choices
     swept = (OmegaConf.select(hydra, "sweeper.params") or {}).get(group) if choices.get("experiment") else None
     if swept is not None:
         return tuple(option.strip() for option in str(swept).split(","))
-    folders = _folders(hydra, conf)
+    folders = _folders(hydra)
     for layer in ("experiment", "method", "task", "base"):
         if choices.get(layer) and (option := _overridden(folders, f"{layer}/{choices[layer]}", group)):
             return (option,)
-    return tuple(entry.option or "" for entry in defaults(conf / "train.yaml") if entry.group == group)
+    return tuple(entry.option or "" for entry in defaults(conf_dir() / "train.yaml") if entry.group == group)
 
 
-def overruled(hydra: Any, choices: dict[str, Any], conf: Path) -> dict[str, tuple[str, str]]:
+def overruled(hydra: Any) -> dict[str, tuple[str, str]]:
     """Group -> (option of the experiment, option of the method): parts that the method states and does not get, because
-    the experiment states them as well and nobody typed them. Both are chosen; arguments as of `implied_options`."""
+    the experiment states them as well and nobody typed them. Both are chosen."""
+    choices = hydra.runtime.choices
     typed = {word.partition("=")[0] for word in hydra.overrides.task}
-    found, folders = {}, _folders(hydra, conf)
-    for group in {entry.group for entry in defaults(conf / "train.yaml")} - typed - {"base"}:
+    found, folders = {}, _folders(hydra)
+    for group in {entry.group for entry in defaults(conf_dir() / "train.yaml")} - typed - {"base"}:
         layers = (f"{layer}/{choices[layer]}" for layer in ("experiment", "method"))
         taken, stated = (_overridden(folders, layer, group) for layer in layers)
         if taken and stated and taken != stated and taken == choices.get(group):
@@ -92,19 +92,18 @@ def overruled(hydra: Any, choices: dict[str, Any], conf: Path) -> dict[str, tupl
     return dict(sorted(found.items()))
 
 
-def stated(hydra: Any, choices: dict[str, Any], family: str, conf: Path) -> set[str]:
-    """The parts of a family, such as auxiliary, that the files of preset and method define in themselves; arguments as
-    of `implied_options`."""
+def stated(hydra: Any, family: str) -> set[str]:
+    """The parts of a family, such as auxiliary, that the files of preset and method define in themselves."""
     found: set[str] = set()
     for layer in ("experiment", "method"):
-        file = _file(_folders(hydra, conf), f"{layer}/{choices.get(layer)}")
+        file = _file(_folders(hydra), f"{layer}/{hydra.runtime.choices.get(layer)}")
         content = yaml_file(file) if file else None
         node = content.get(family) if isinstance(content, dict) else None
         found |= set(node) if isinstance(node, dict) else set()
     return found
 
 
-def _folders(hydra: Any, conf: Path) -> tuple[Path, ...]:
+def _folders(hydra: Any) -> tuple[Path, ...]:
     """Where the job's yaml files are looked for: those of --config-dir first."""
     from omegaconf import OmegaConf
 
@@ -112,7 +111,7 @@ def _folders(hydra: Any, conf: Path) -> tuple[Path, ...]:
     for source in OmegaConf.select(hydra, "runtime.config_sources") or []:
         if source.schema == "file":
             found.append(Path(source.path))
-    return tuple(found) or (conf,)
+    return tuple(found) or (conf_dir(),)
 
 
 def _file(folders: tuple[Path, ...], name: str) -> Path | None:

@@ -74,19 +74,18 @@ def commands(one: Described) -> list[str]:
     """Commands that use the option; keys of a part without a default have to be set, which they show."""
     if one.option.commands:
         return list(one.option.commands)
-    group = one.option.group.partition("/")[0]
+    group, name = one.option.group.partition("/")[0], one.option.name
     setting = one.option.setting
-    if group in ("table", "table_scale"):
-        what = one.option.name if group == "table" else f"PAPER/NAME scale={one.option.name}"
-        return [f"diffusion-lab reproduce {what}"]
-    if group == "analysis":
-        return [f"diffusion-lab analyze {setting} run=DIR"]
-    if group == "autoencoder":
-        return [f"diffusion-lab encode {setting} dataset=NAME"]
-    if group == "format":
-        return [f"diffusion-lab export run=DIR {setting}"]
-    if group == "metric":
-        return [f"diffusion-lab train 'metrics.names=[{one.option.name}]'"]
+    elsewhere = {
+        "table": f"reproduce {name}",
+        "table_scale": f"reproduce PAPER/NAME scale={name}",
+        "analysis": f"analyze {setting} run=DIR",
+        "autoencoder": f"encode {setting} dataset=NAME",
+        "format": f"export run=DIR {setting}",
+        "metric": f"train 'metrics.names=[{name}]'",
+    }
+    if group in elsewhere:
+        return [f"diffusion-lab {elsewhere[group]}"]
     word = f"{one.owner} {setting}" if one.owner else setting
     word += "".join(f" {group}.{name}=PLACE" for name in one.needed)
     many = "-m " if group == "experiment" else ""

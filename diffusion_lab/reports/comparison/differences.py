@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 
 from diffusion_lab.runs.identity import RECORDING, followers_of_seed, of_method
 from diffusion_lab.runs.run import Run
+from diffusion_lab.runs.shell_commands import key_of
 
 MISSING = object()
 WORD = re.compile(r"\w[\w./-]*")  # an option as it is typed
@@ -87,12 +88,9 @@ def names_of(config: Mapping[str, Any], run: Run) -> Names:
 def options_of(run: Run) -> dict[str, str]:
     """Place of a part -> its option, as far as run.json records words that can be typed. A part whose class was typed
     is no longer that of its option."""
-    choices = run.info.get("choices")
-    typed = choices.items() if isinstance(choices, dict) else ()
-    words = {
-        key_of_group(group): option for group, option in typed if isinstance(option, str) and WORD.fullmatch(option)
-    }
-    classes = {word.lstrip("+~").partition("=")[0] for word in run.overrides}
+    typed = {group: option for group, option in run.choices.items() if isinstance(option, str)}
+    words = {key_of_group(group): option for group, option in typed.items() if WORD.fullmatch(option)}
+    classes = set(map(key_of, run.overrides))
     return {place: option for place, option in words.items() if f"{place}._target_" not in classes}
 
 

@@ -244,7 +244,7 @@ def _common(nodes: Sequence[Any]) -> Any:
 
 def data_name(groups: Sequence[Group]) -> str:
     """The option that was typed for the data set if the groups have one, else the name of its class."""
-    options = {(group.runs[0].info.get("choices") or {}).get("dataset") for group in groups}
+    options = {group.runs[0].choices.get("dataset") for group in groups}
     typed = options.pop() if len(options) == 1 else None
     if isinstance(typed, str) and WORD.fullmatch(typed):
         return typed

@@ -7,11 +7,12 @@ the title of a column is broken between words, and abbreviated; the last columns
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from diffusion_lab.printable import one_line
-from diffusion_lab.reports.comparison.cells import Cell, Comparison
+from diffusion_lab.printable import make_console, one_line
+from diffusion_lab.reports.comparison.cells import WIDTH, Cell, Comparison
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,6 +27,30 @@ _TO_BASELINE = re.compile(r"^(ratio|difference) to .+?( at the end| over trainin
 _WORDS = re.compile(r" (?![\u2191\u2193])")  # an arrow stays beside its name
 
 Lines = list[list[Cell]]
+
+
+class Printer:
+    """Tables and sentences on standard output, in the width of a terminal, elsewhere in `WIDTH` columns."""
+
+    def __init__(self) -> None:
+        self.console = make_console(width=None if sys.stdout.isatty() else WIDTH)
+
+    def say(self, text: str = "", style: str = "", whole: bool = False) -> None:
+        """A line that begins no other, whatever the names in it; `whole`: a command or a path, which can be copied."""
+        from rich.text import Text
+
+        self.console.print(Text(one_line(text), style=style), soft_wrap=whole or not self.console.is_terminal)
+
+    def table(self, table: Comparison) -> list[str]:
+        """Print a table; returns the titles of the columns that do not fit."""
+        made, left_out = rich_table(table, self.console.width)
+        self.console.print(made)
+        return left_out
+
+    def only_on_page(self, titles: Sequence[str], style: str = "dim") -> None:
+        """Name the columns that did not fit."""
+        if titles:
+            self.say(f"Only on the page, because the terminal is too narrow: {', '.join(titles)}.", style)
 
 
 def rich_table(table: Comparison, width: int) -> tuple[RenderableType, list[str]]:

@@ -10,6 +10,7 @@ import re
 import shutil
 import sys
 import tempfile
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -162,10 +163,12 @@ def data_sets(place: CheckPlace) -> Finding:
             root = next((node[key] for key in ("root", "path") if key in node), None)
             # Images that are there are not all opened, which could take minutes.
             there = root is not None and Path(str(root)).expanduser().exists()
-            if there or _works(lambda node=node: instantiate(node, _convert_="all").check()):
-                groups["here"].append(path.stem)
-            else:
-                groups[DOWNLOADED if "download" in node else "yours to bring"].append(path.stem)
+            with suppress(Exception):  # a package that a source needs may be missing as well as its images
+                if not there:
+                    instantiate(node, _convert_="all").check()
+                    there = True
+            group = "here" if there else DOWNLOADED if "download" in node else "yours to bring"
+            groups[group].append(path.stem)
     return ok("; ".join(f"{group}: {', '.join(names)}" for group, names in groups.items() if names))
 
 
@@ -221,11 +224,3 @@ def devices(work: Path) -> dict[str, str]:
     """The accelerators that the check has found, by name; empty if it failed."""
     path = work / DEVICES
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-
-
-def _works(act: object) -> bool:
-    try:
-        act()  # type: ignore[operator]
-    except Exception:  # a package that a source needs may be missing as well as its images
-        return False
-    return True
