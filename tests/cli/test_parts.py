@@ -13,6 +13,7 @@ from torch import nn
 from diffusion_lab.annealing import Constant
 from diffusion_lab.callbacks import EMA
 from diffusion_lab.cli.build import build_run
+from diffusion_lab.cli.checks.annotations import described
 from diffusion_lab.cli.commands.train import facts
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.metric_files import with_metrics
@@ -36,7 +37,10 @@ class Drawing(Uniform):
 """
 
 
-def test_each_part_is_built_once_and_the_network_twice(composed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_part_is_built_once_and_the_network_twice(
+    composed, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    request.addfinalizer(described.cache_clear)  # it has signatures of the constructors below
     built: Counter[type] = Counter()
     kinds = (CLTS, Constant, DDIM, EMA, ImageDataModule, UNet)
     for kind in kinds:
