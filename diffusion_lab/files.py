@@ -17,9 +17,8 @@ from diffusion_lab.held_folder import with_folders
 
 DEPTH = 64  # of nested objects and lists; our own files have fewer than 20
 _BITS = 2**63
-_LONG = re.compile(
-    r"(?<!\d)\d{19}"
-)  # shorter integers have at most 64 bits; from their first digit on, as others are slow
+# Shorter integers have at most 64 bits; from their first digit on, as others are slow.
+_LONG = re.compile(r"(?<!\d)\d{19}")
 _NUMBERS = re.compile(r'"(?:[^"\\]|\\.)*"|NaN|-?Infinity')  # and texts, inside which these are words
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import os
 import shlex
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -193,11 +192,4 @@ def _name(descriptor: int) -> str | None:
         name = os.readlink(f"/proc/self/fd/{descriptor}")
     except OSError:
         return None
-    return None if name.endswith(DELETED) and not _is_folder(name) else name
-
-
-def _is_folder(name: str) -> bool:
-    try:
-        return stat.S_ISDIR(os.stat(name).st_mode)
-    except OSError:
-        return False
+    return None if name.endswith(DELETED) and not os.path.isdir(name) else name

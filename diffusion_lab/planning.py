@@ -109,21 +109,10 @@ def training_component(values: np.ndarray, samples: int, known: Components) -> C
         known: its variance of measuring is taken over.
     """
     measuring = known.measuring * known.samples / samples
-    return Components(max(0.0, _mean_variance(np.log(values)) - measuring), measuring, samples)
+    return Components(max(0.0, mean_variance(np.log(values)) - measuring), measuring, samples)
 
 
-def measuring_component(values: np.ndarray, samples: int, known: Components) -> Components:
-    """The components of a pilot with one seed, given the variance of training.
-
-    Args:
-        values: (K, L) a metric > 0 of each row and set of latents; at least 2 of each.
-        samples: of each value.
-        known: its variance of training is taken over.
-    """
-    return Components(known.training, _mean_variance(np.log(values)), samples)
-
-
-def _mean_variance(y: np.ndarray) -> float:
+def mean_variance(y: np.ndarray) -> float:
     """Over all pairs of rows of y (K, n): of the variance of their difference."""
     return 2 / (len(y) - 1) * float((y - y.mean(0)).var(1, ddof=1).sum())
 

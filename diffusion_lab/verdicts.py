@@ -1,13 +1,10 @@
 """Which rows of a table are better than its baseline, by how much, and which are equal to it.
 
-Row k with training seed s has one number y_ks, on a scale on which differences mean the same everywhere: the logarithm
-of a metric that varies in proportion to its size (a Fréchet distance), else the metric itself. A seed is a block: its
-rows share images, noise, initial weights and latents. Of K rows, row 0 is the baseline.
-
-A ratio is that of geometric means over the common seeds. The rows of a table are decided together, with variances that
-use every row (`simultaneous`), and each has an interval that holds for all of them at once. A row is better or worse if
-and only if its interval excludes "no difference"; it is equal within a margin m if the interval of equality lies inside
-+- log m. With two rows this is Student's paired t-test at 95 %.
+The numbers y_ks of `simultaneous` are the logarithms of a metric that varies in proportion to its size (a Fréchet
+distance), else the metric itself. A ratio is that of geometric means over the common seeds. The rows of a table are
+decided together, with variances that use every row, and each has an interval that holds for all of them at once. A row
+is better or worse if and only if its interval excludes "no difference"; it is equal within a margin m if the interval
+of equality lies inside +- log m.
 
 Measured by `benchmarks/verdicts.py` on the archive of the crossed study, on unequal variances and on heavy tails: a
 table has a false verdict in at most 5.5 %, and the intervals cover all rows at once in 94 to 96 %. The nominal level is

@@ -143,16 +143,13 @@ class ImageDataModule(LightningDataModule):
             self.source.check()
             if self.features is not None:
                 self.source.pixels()
-        self._check_flip()
-        self.conditions.check()
-        self._check_enough(self.source.train_size(), world_size)
-
-    def _check_flip(self) -> None:
         if self.flip and not self.source.flippable:
             raise ValueError(
                 f"flip=true must have images that can be mirrored, and {self.source.name} cannot; set flip=false, and "
                 "give `diffusion-lab encode` flips=true instead"
             )
+        self.conditions.check()
+        self._check_enough(self.source.train_size(), world_size)
 
     def _check_enough(self, num_images: int, world_size: int) -> None:
         if num_images < self.batch_size:
@@ -206,7 +203,7 @@ class ImageDataModule(LightningDataModule):
             rank=trainer.global_rank if trainer else 0,
             world_size=trainer.world_size if trainer else 1,
             accumulate=self.accumulate,
-            start=self._step,
+            start=lambda: self.trainer.global_step if self.trainer else 0,
             choose=None if order is None else choose(order, images, self.batch_size, self.streams),
         )
         on_cuda = trainer is not None and trainer.strategy.root_device.type == "cuda"
@@ -224,9 +221,6 @@ class ImageDataModule(LightningDataModule):
         return ValBatches(
             partial(self.val_batches, rows, *place), len(range(place[0], self.num_val_images, place[1])), rows
         )
-
-    def _step(self) -> int:
-        return self.trainer.global_step if self.trainer else 0
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Flip, scale and add conditions, on the device. Batches that are not from `train_dataloader` are unchanged."""

@@ -80,7 +80,7 @@ def training_loader(
         rows,
         batch_sampler=order,
         num_workers=num_workers,
-        collate_fn=_as_it_is,
+        collate_fn=as_it_is,
         worker_init_fn=_leave_signals_to_the_run,
         pin_memory=pin_memory,
         persistent_workers=True,
@@ -101,7 +101,8 @@ def _leave_signals_to_the_run(worker: int) -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: signal.alarm(GRACE_S))
 
 
-def _as_it_is(batch: Any) -> Any:
+def as_it_is(batch: Any) -> Any:
+    """A batch that is loaded as a whole, which a DataLoader has nothing to put together of."""
     return batch
 
 

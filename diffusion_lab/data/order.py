@@ -118,8 +118,8 @@ class EpochOrder(StepOrder):
 
 def check_batch_size(batch_size: int, world_size: int, accumulate: int) -> None:
     """Raise ValueError unless the global batch divides evenly among processes and microbatches."""
-    for name, value in (("batch_size", batch_size), ("accumulate", accumulate)):
-        check_integer(name, value, 1, f"use {name}={64 if name[0] == 'b' else 1}")
+    check_integer("batch_size", batch_size, 1, "use batch_size=64")
+    check_integer("accumulate", accumulate, 1, "use accumulate=1")
     unit = world_size * accumulate
     if batch_size % unit:
         below, above = batch_size // unit * unit, (batch_size // unit + 1) * unit

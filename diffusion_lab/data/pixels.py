@@ -147,14 +147,11 @@ class Square:
     def __call__(self, content: bytes) -> np.ndarray:
         """(channels, S, S) uint8 of an encoded image."""
         with Image.open(io.BytesIO(content)) as image:
-            return self.of(image)
-
-    def of(self, image: Image.Image) -> np.ndarray:
-        """(channels, S, S) uint8 of a decoded image."""
-        if self.crop is not None:
-            left, top, side = self.crop
-            image = image.crop((left, top, left + side, top + side))
-        return to_square(image, self.image_size, self.channels, self.resize)
+            taken: Image.Image = image
+            if self.crop is not None:
+                left, top, side = self.crop
+                taken = image.crop((left, top, left + side, top + side))
+            return to_square(taken, self.image_size, self.channels, self.resize)
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -62,10 +62,10 @@ class ImageSet(ABC):
         return None
 
     def judged(self) -> Extremes | None:
-        """`extremes`, or where these are not known, those of a few images if they are floats, of which each must be in
-        range; of bytes a part says nothing."""
-        of = self.extremes()
-        if of is None and (few := self.take(_spaced(len(self)))).is_floating_point():
+        """`extremes`, or where these are not known, those of a few images, evenly spaced, if they are floats, of which
+        each must be in range; of bytes a part says nothing."""
+        of, spaced = self.extremes(), torch.linspace(0, len(self) - 1, min(FEW, len(self))).long()
+        if of is None and (few := self.take(spaced)).is_floating_point():
             low, high = few.aminmax()
             of = Extremes(float(low), float(high), True)
         return of
@@ -292,11 +292,6 @@ class ImageSource(ABC):
                 f"source={self.name} must be the data that the run was trained with, and has changed: "
                 f"{'; '.join(changed)}; restore the data, or train a new run with them"
             )
-
-
-def _spaced(total: int) -> Tensor:
-    """(n,) int64: the numbers of at most FEW images, evenly spaced."""
-    return torch.linspace(0, total - 1, min(FEW, total)).long()
 
 
 def _check_finite(images: Tensor) -> None:

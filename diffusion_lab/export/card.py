@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from diffusion_lab.export.latents import decoding_code, decoding_facts
 from diffusion_lab.files import write_whole
 from diffusion_lab.markup import markdown_text
 from diffusion_lab.printable import one_line
+from diffusion_lab.runs.identity import parts
 from diffusion_lab.runs.run import Run
 from diffusion_lab.training import TrainedDiffusion
 
@@ -32,7 +33,7 @@ def card(trained: TrainedDiffusion, run: Run, form: Form) -> str:
     usage = form.usage(trained)
     own = _own_classes(run.config)
     kind = "A diffusion model" if decoding is None else "A diffusion model of latents"
-    parts = [
+    sections = [
         head,
         f"# {markdown_text(name)}",
         f"{kind}, trained with diffusion-lab {version}.",
@@ -47,7 +48,7 @@ def card(trained: TrainedDiffusion, run: Run, form: Form) -> str:
         "## Again",
         f"```\n{_plain(run.info.get('command'))}\n```",
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(sections) + "\n"
 
 
 def _classes(conditions: Conditions) -> list[str]:
@@ -97,23 +98,12 @@ def _own(own: Mapping[str, str]) -> list[str]:
     return ["## Own parts", text, _table(["part", "class", "module"], rows)]
 
 
-def _own_classes(config: Mapping[str, Any]) -> dict[str, str]:
+def _own_classes(config: dict[str, Any]) -> dict[str, str]:
     """{class: part} of the classes of the author's own; of one that several nodes name, the part nearest to the top."""
-    found = sorted(_targets(config), key=lambda one: one[0].count("."), reverse=True)
-    last_is_nearest = {name: key for key, name in found if name.partition(".")[0] not in PACKAGES}
+    found = sorted(parts(config), key=lambda one: one[0].count("."), reverse=True)
+    named = [(key, node["_target_"]) for key, node in found if isinstance(node["_target_"], str)]
+    last_is_nearest = {name: key for key, name in named if name.partition(".")[0] not in PACKAGES}
     return dict(sorted(last_is_nearest.items(), key=lambda item: item[1]))
-
-
-def _targets(node: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """(key, dotted name) of each class in plain containers."""
-    if isinstance(node, Mapping):
-        if isinstance(target := node.get("_target_"), str):
-            yield path, target
-        for key, value in node.items():
-            yield from _targets(value, f"{path}.{key}".lstrip("."))
-    elif isinstance(node, list):
-        for i, value in enumerate(node):
-            yield from _targets(value, f"{path}[{i}]")
 
 
 def _facts(trained: TrainedDiffusion, run: Run) -> list[list[str]]:

@@ -11,29 +11,25 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from diffusion_lab.data import ImageDataModule
-from diffusion_lab.diffusion import Denoiser, bits_per_dim
-from diffusion_lab.distributed import rank, sum_, world_size
-from diffusion_lab.eval_mode import eval_mode
-from diffusion_lab.metrics.metric import Given, Metric
-from diffusion_lab.metrics.result import of_test_images
-from diffusion_lab.metrics.sampling import SampleNoise
-from diffusion_lab.progress import progress as shown
+from diffusion_lab.diffusion import bits_per_dim
+from diffusion_lab.distributed import sum_
+from diffusion_lab.metrics.metric import Given, Model
+from diffusion_lab.metrics.noised_images import OfNoisedImages, noised_images
 
 
-class BitsPerDim(Metric):
+class BitsPerDim(OfNoisedImages):
     """Variational bound of `num_samples` test images, with T network calls for each; no samples are generated."""
 
-    name, better, units = "bits_per_dim", "lower", "bits/dim"
-    needs = frozenset({"model"})
-    models = Denoiser
+    name = "bits_per_dim"
 
     def __call__(self, given: Given) -> float:
-        model = given.model
-        how = (model.batch_size, model.seed, model.device, model.progress)
-        return mean_bits_per_dim(model.denoiser, model.data, given.num_samples, *how)
+        model, images = given.model, self.count(given.num_samples, given.model.data)
+        total = torch.zeros((), dtype=torch.float64, device=model.device)
+        for x0, cond, noise in noised_images(model, images, model.denoiser.num_timesteps, self.name):
+            total += bits_per_dim(model.denoiser, x0, noise, **cond).total.double().sum()
+        return float(sum_(total)) / images
 
     def check(self, num_samples: int, data: ImageDataModule) -> None:
         if data.source.decoding() is not None:
@@ -47,60 +43,9 @@ class BitsPerDim(Metric):
                 f"those of {data.source.name} have other bounds; leave it out"
             )
 
-    def count(self, num_samples: int, data: ImageDataModule) -> int:
-        return min(num_samples, len(data.source.test()))
-
     def calls(self, images: int, timesteps: int) -> int:
         return images * timesteps
 
-    def settings(self, given: Given) -> dict[str, Any]:
-        data, count = given.model.data, self.count(given.num_samples, given.model.data)
-        return {
-            "images": count,
-            "timesteps": given.model.denoiser.num_timesteps,
-            "noises": "one for each image and timestep",
-            "clip": True,
-            "seed": given.model.latents.rule,
-            "reference": of_test_images(data, count),
-        }
-
-
-def mean_bits_per_dim(
-    denoiser: Denoiser,
-    data: ImageDataModule,
-    images: int,
-    batch_size: int = 250,
-    seed: int = 0,
-    device: torch.device | str = "cpu",
-    progress: bool = False,
-) -> float:
-    """The mean of the bound over test images. Must be called on all ranks; each computes its share of the images.
-
-    Args:
-        denoiser: the model, on `device`, with the weights to evaluate; used in eval mode.
-        data: provides the test images and their conditions.
-        images: N, evenly spread over the test split; all of them if there are fewer.
-        batch_size: images of one network call; does not change the noise.
-        seed: seed of the noise: that of image i at timestep t is a function of (seed, i, t).
-        device: device of the computation.
-        progress: whether to show it.
-    """
-    split = data.source.test()
-    count = min(images, len(split))
-    chosen = torch.arange(count) * len(split) // count
-    mine, total = chosen[rank() :: world_size()], torch.zeros(2, dtype=torch.float64, device=device)
-    calls = len(mine) * denoiser.num_timesteps
-    with eval_mode(denoiser), shown(BitsPerDim.name, calls, "network calls", show=progress) as task:
-        for ids in mine.split(batch_size):
-            x0, cond = data.conditions.of_images(split, ids)
-            drawn = SampleNoise(seed, ids.tolist(), tuple(x0.shape[1:]))
-
-            def noise(k: int, like: Tensor, drawn: SampleNoise = drawn) -> Tensor:
-                task.advance(len(like))
-                return drawn(k, like)
-
-            here = {key: value.to(device) for key, value in cond.items()}
-            bound = bits_per_dim(denoiser, x0.to(device), noise, **here).total.double()
-            total += torch.stack([bound.sum(), torch.full_like(bound, 1.0).sum()])
-    bits, measured = sum_(total).tolist()
-    return bits / measured
+    def noising(self, model: Model) -> dict[str, Any]:
+        timesteps = model.denoiser.num_timesteps
+        return {"timesteps": timesteps, "noises": "one for each image and timestep", "clip": True}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -40,7 +39,7 @@ from diffusion_lab.metrics.metric import (
     samples_alone,
 )
 from diffusion_lab.metrics.pictures import FirstSamples
-from diffusion_lab.metrics.reference import Reference, reference_from_file, reference_statistics
+from diffusion_lab.metrics.reference import Reference, reference_from_file
 from diffusion_lab.metrics.result import MetricResult, result_of
 from diffusion_lab.metrics.sample_metrics import PSNR, Agreement, HueError
 from diffusion_lab.metrics.sampling import PICTURES, Latents, generate_batches
@@ -248,7 +247,13 @@ class Evaluation:
                 self._complete(first, model)
         points = self.num_samples if any("features" in metric.needs for metric in measured) else 0
         few = not any("moments" in metric.needs for metric in measured)
-        given = Given(self.num_samples, generated, partial(self._reference, model, points, few), model)
+
+        def compare() -> Reference:
+            if self.reference is not None:
+                return reference_from_file(self.reference, data_module.features)
+            return model.reference(self.split, points, few)
+
+        given = Given(self.num_samples, generated, compare, model)
         results = [result_of(metric, self.result_name(metric, data_module), given) for metric in measured]
         return Evaluated(first.pictures, [result for result in results if result is not None], first.columns)
 
@@ -295,7 +300,7 @@ class Evaluation:
                 given, truths = _given_and_truth(data, ids)
                 if pictured:
                     first.update(samples, given, truths)
-                generated.update(_batch(ids, samples, truths, data, extractor, real, model.device))
+                generated.update(_batch(ids, samples, truths, model, extractor, real))
         return generated.across_ranks()
 
     def _complete(self, first: FirstSamples, model: Model) -> None:
@@ -322,23 +327,6 @@ class Evaluation:
             yield ids[done : done + len(samples)], samples
             done += len(samples)
 
-    def _reference(self, model: Model, points: int, few: bool) -> Reference:
-        """Statistics of the reference images, which may be `few`; the features of `points` images are kept."""
-        if self.reference is not None:
-            return reference_from_file(self.reference, model.data.features)
-        source = model.data.source.pixels()
-        images = source.train() if self.split == "train" else source.test()
-        return reference_statistics(
-            images,
-            model.data.features,
-            source.name,
-            self.split,
-            points,
-            device=model.device,
-            progress=model.progress,
-            few=few,
-        )
-
 
 def _given_and_truth(data: ImageDataModule, ids: range) -> tuple[Tensor | None, Tensor | None]:
     """Condition and truth (b,C,H,W) uint8 of some samples of a paired task, else None."""
@@ -349,17 +337,17 @@ def _batch(
     ids: range,
     samples: Tensor,
     truths: Tensor | None,
-    data: ImageDataModule,
+    model: Model,
     extractor: FeatureExtractor | None,
     real: RealImages | None,
-    device: torch.device | str,
 ) -> Batch:
     """A batch of samples with what the metrics need."""
+    data = model.data
     if extractor is None:
-        nearest = real and real.nearest(samples.to(device).flatten(1))
+        nearest = real and real.nearest(samples.to(model.device).flatten(1))
         return Batch(ids, samples, truths=truths, nearest=nearest)
     check_same_shape(tuple(samples.shape[1:]), data.source.pixels().shape)
-    there = samples.to(device)
+    there = samples.to(model.device)
     features, logits = extractor(there)
     known = truths is None and logits.shape[1] == data.num_classes
     classes = data.conditions.of_samples(ids)["label"] if known else None

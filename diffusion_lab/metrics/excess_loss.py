@@ -25,18 +25,15 @@ import torch
 from torch import Tensor
 
 from diffusion_lab.arguments import check_integer, check_number
-from diffusion_lab.data import ImageDataModule
 from diffusion_lab.diffusion import Denoiser, NoiseSchedule
 from diffusion_lab.distributed import rank, sum_, world_size
-from diffusion_lab.eval_mode import eval_mode
 from diffusion_lab.metrics.floor import formula_floor, image_floors
-from diffusion_lab.metrics.metric import Given, Metric, Model
-from diffusion_lab.metrics.result import of_test_images
+from diffusion_lab.metrics.metric import Given, Model
+from diffusion_lab.metrics.noised_images import OfNoisedImages, noised_images
 from diffusion_lab.metrics.sampling import SampleNoise
-from diffusion_lab.progress import progress as shown
 
 
-class ExcessLoss(Metric):
+class ExcessLoss(OfNoisedImages):
     """The loss of `num_samples` test images above the floor, with `levels` network calls for each; no samples are
     generated.
 
@@ -51,10 +48,7 @@ class ExcessLoss(Metric):
         ValueError: an argument out of range; from `check_model`, a schedule that lacks some of the levels.
     """
 
-    name, better, units = "excess_loss", "lower", "bits/dim"
-    needs = frozenset({"model"})
-    compared_by = "ratio"
-    models = Denoiser
+    name, compared_by = "excess_loss", "ratio"
 
     def __init__(self, levels: int = 24, low: float = -6.0, high: float = 6.0, floor_images: int = 64) -> None:
         self.levels = check_integer("levels", levels, 1, "use 24")
@@ -87,21 +81,12 @@ class ExcessLoss(Metric):
         """(K,) float32 the levels, in rising order."""
         return self.low + (torch.arange(self.levels) + 0.5) * (self.high - self.low) / self.levels
 
-    def count(self, num_samples: int, data: ImageDataModule) -> int:
-        return min(num_samples, len(data.source.test()))
-
     def calls(self, images: int, timesteps: int) -> int:
         return images * self.levels
 
-    def settings(self, given: Given) -> dict[str, Any]:
-        data, count = given.model.data, self.count(given.num_samples, given.model.data)
-        return {
-            "images": count,
-            "levels": {"count": self.levels, "log_snr": [self.low, self.high], "floor_images": self.floor_images},
-            "noises": "one for each image and level",
-            "seed": given.model.latents.rule,
-            "reference": of_test_images(data, count),
-        }
+    def noising(self, model: Model) -> dict[str, Any]:
+        levels = {"count": self.levels, "log_snr": [self.low, self.high], "floor_images": self.floor_images}
+        return {"levels": levels, "noises": "one for each image and level"}
 
     def _floor(self, model: Model, t: Tensor) -> Tensor:
         """(K,) float64 the least eps-loss at timesteps t."""
@@ -134,20 +119,12 @@ def eps_losses(model: Model, t: Tensor, images: int) -> Tensor:
         t: (K,) int64.
         images: evenly spread over the test split.
     """
-    denoiser, data = model.denoiser, model.data
-    split = data.source.test()
-    mine = (torch.arange(images) * len(split) // images)[rank() :: world_size()]
+    schedule = model.denoiser.schedule
     total = torch.zeros(len(t), dtype=torch.float64, device=model.device)
-    calls = len(mine) * len(t)
-    with eval_mode(denoiser), shown("loss of test images", calls, "network calls", show=model.progress) as task:
-        for ids in mine.split(model.batch_size):
-            images_here, given = data.conditions.of_images(split, ids)
-            x0, cond = images_here.to(model.device), {key: value.to(model.device) for key, value in given.items()}
-            noise = SampleNoise(model.seed, ids.tolist(), tuple(x0.shape[1:]))
-            for k, at in enumerate(t.tolist()):
-                rows = torch.full((len(x0),), at, device=x0.device)
-                x_t = denoiser.schedule.perturb(x0, noise(k, x0), rows)
-                error = denoiser.estimate(x_t, rows, **cond).x0.double() - x0
-                total[k] += error.square().flatten(1).mean(1).sum()
-                task.advance(len(x0))
-    return (sum_(total) / images).cpu() * denoiser.schedule.snr.cpu()[t]
+    for x0, cond, noise in noised_images(model, images, len(t), "loss of test images"):
+        for k, at in enumerate(t.tolist()):
+            rows = torch.full((len(x0),), at, device=x0.device)
+            x_t = schedule.perturb(x0, noise(k, x0), rows)
+            error = model.denoiser.estimate(x_t, rows, **cond).x0.double() - x0
+            total[k] += error.square().flatten(1).mean(1).sum()
+    return (sum_(total) / images).cpu() * schedule.snr.cpu()[t]

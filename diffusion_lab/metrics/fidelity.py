@@ -18,7 +18,6 @@ score has the same values as its function.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import Any, NamedTuple
 
 import torch
@@ -179,9 +178,6 @@ class _OfNeighbours(Metric):
     def both(self, given: Given) -> PrecisionRecall:
         """Precision and recall, computed once."""
         return given.once(precision_recall, self.neighbours)
-
-    @abstractmethod
-    def __call__(self, given: Given) -> float: ...
 
     def check(self, num_samples: int, data: ImageDataModule) -> None:
         if num_samples <= self.neighbours:

@@ -193,11 +193,3 @@ class Generated:
     def rows(self, name: str) -> Tensor | None:
         """(N, ...) on the CPU, in order: rows of `ROWS`, or values of a function of `each`; None if there are none."""
         return torch.cat(self._rows[name]) if name in self._rows else None
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of all collected tensors in bytes."""
-        kept = [tensor for parts in self._rows.values() for tensor in parts]
-        kept += [self.moments.sums] if self.moments is not None else []
-        kept += [self.scores.sums, self.scores.split] if self.scores is not None else []
-        return sum(tensor.nbytes for tensor in kept)

@@ -104,11 +104,12 @@ def self_supervised(network: SmallClassifier, seen: Tensor, picked: Tensor) -> T
     return cross_entropy(logits[:, :TURNS], turns) + cross_entropy(logits[:, TURNS:], picked)
 
 
-def shifted(images: Tensor, room: int, streams: Streams, step: int) -> Tensor:
-    """Images (B,C,S,S) float, each moved by its own number of pixels in -room..room; edges are repeated."""
+def shifted(images: Tensor, room: int, streams: Streams, *position: int, edges: str = "replicate") -> Tensor:
+    """Images (B,C,S,S), each moved by its own number of pixels in -room..room. Edges are repeated, of floats, or black
+    where they are "constant"."""
     count, channels, side, _ = images.shape
-    padded = pad(images, (room, room, room, room), mode="replicate")
-    down, right = (streams.uniform(2 * count, "augment", step) * (2 * room + 1)).long().view(2, count)
+    padded = pad(images, (room, room, room, room), mode=edges)
+    down, right = (streams.uniform(2 * count, "augment", *position) * (2 * room + 1)).long().view(2, count)
     rows, columns = (start[:, None] + torch.arange(side) for start in (down, right))
     of, channel = torch.arange(count)[:, None, None, None], torch.arange(channels)[:, None, None]
     return padded[of, channel, rows[:, None, :, None], columns[:, None, None, :]]

@@ -75,6 +75,14 @@ class Model(NamedTuple):
         """Seed of the latents and of all other random numbers of a metric."""
         return self.latents.seed
 
+    def reference(self, split: str, points: int = 0, few: bool = False) -> Reference:
+        """Statistics of a split of its data's images, which may be `few`; the features of `points` of them are kept."""
+        source, extractor = self.data.source.pixels(), self.data.features
+        images = source.train() if split == "train" else source.test()
+        return reference_statistics(
+            images, extractor, source.name, split, points, device=self.device, progress=self.progress, few=few
+        )
+
 
 @dataclass
 class Given:
@@ -101,9 +109,7 @@ class Given:
     @cached_property
     def held_out(self) -> Reference:
         """Statistics of the test images."""
-        data, source = self.model.data, self.model.data.source.pixels()
-        how = {"device": self.model.device, "progress": self.model.progress}
-        return reference_statistics(source.test(), data.features, source.name, "test", **how)
+        return self.model.reference("test")
 
     @property
     def model(self) -> Model:

@@ -97,15 +97,6 @@ def columns(rows: Iterable[dict[str, Any]]) -> dict[str, Column]:
     return found
 
 
-def curve(rows: Iterable[dict[str, Any]], key: str, batch: int) -> Curve:
-    """The values of one key of `rows`; `batch` is that of `Column.curve`."""
-    return (
-        columns({name: row[name] for name in ("step", "images", key) if name in row} for row in rows)
-        .get(key, Column())
-        .curve(batch)
-    )
-
-
 def finite(value: Any) -> float | None:
     """The number as a float, or None if it is missing, not finite, or beyond any measurement."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < LARGEST:

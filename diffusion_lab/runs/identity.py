@@ -103,11 +103,8 @@ def containers(config: dict[Any, Any]) -> list[tuple[str, Any]]:
 
 def parts(config: dict[Any, Any]) -> list[tuple[str, dict[str, Any]]]:
     """Dotted path and content of every node with a `_target_`."""
-    found = []
-    for path, node in containers(config):
-        if isinstance(node, dict) and "_target_" in node:
-            found.append((path, node))
-    return found
+    nodes = containers(config)
+    return [(path, node) for path, node in nodes if isinstance(node, dict) and "_target_" in node]
 
 
 def effective(config: Mapping[str, Any], run_dir: str | None = None) -> dict[str, Any]:
@@ -140,9 +137,9 @@ def effective(config: Mapping[str, Any], run_dir: str | None = None) -> dict[str
     return content
 
 
-def of_method(config: Mapping[str, Any], run_dir: str | None = None) -> dict[str, Any]:
+def of_method(config: Mapping[str, Any]) -> dict[str, Any]:
     """`effective` without the run's seed; keys that follow it, such as dataset.seed, are there."""
-    content = effective(config, run_dir)
+    content = effective(config)
     content.pop("seed", None)
     return content
 

@@ -16,7 +16,7 @@ from diffusion_lab.planning import (
     NextHour,
     Price,
     components,
-    measuring_component,
+    mean_variance,
     next_hour,
     ratio_decided,
     training_component,
@@ -57,7 +57,7 @@ class Pilot(NamedTuple):
         if sets == 1:
             return training_component(self.own, self.samples, known)
         if seeds == 1:
-            return measuring_component(self.sets[:, 0], self.samples, known)
+            return Components(known.training, mean_variance(np.log(self.sets[:, 0])), self.samples)
         found = components(self.sets, self.samples)
         at_end = np.array_equal(self.own, self.sets[:, :, 0])
         return found if at_end else training_component(self.own, self.samples, found)

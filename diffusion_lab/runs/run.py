@@ -13,6 +13,7 @@ pending      it is listed in sweep.json and has not started
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections import Counter
@@ -24,7 +25,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from diffusion_lab.runs.curve import Column, Curve, curve, finite
+from diffusion_lab.runs.curve import Column, Curve, finite
 from diffusion_lab.runs.digest import read_columns
 from diffusion_lab.runs.lines import read_lines
 from diffusion_lab.runs.names import EVALUATIONS, LOG, SAMPLES, TIMING, metric_key, step_of
@@ -335,7 +336,11 @@ def clock(rows: Sequence[dict[str, Any]], key: str) -> Clock | None:
     """The clock that is recorded under `key`; None unless the last row has it."""
     if not rows or key not in rows[-1]:
         return None
-    points = curve(rows, key, batch=1)
+    column = Column()
+    for row in rows:
+        if key in row:
+            column.add(row["step"], math.nan, row[key])
+    points = column.curve(batch=1)
     used = (points.steps > 0) & np.isfinite(points.values) if points.values.ndim == 1 else np.zeros(0, bool)
     if not used.any():
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -86,20 +86,23 @@ class Outcome:
 def compose_job(context: HydraContext, master: DictConfig, overrides: list[str], index: int) -> Job:
     """The configuration of one job, in RUN mode and with its folder as the run folder."""
     config = context.config_loader.load_sweep_config(master, overrides)
-    folder = Path(str(master.hydra.sweep.dir)) / str(_subdir(config, index))
     with read_write(config), open_dict(config):
-        config.hydra.mode = RunMode.RUN
         config.hydra.job.id, config.hydra.job.num = str(index), index
+        folder = Path(str(master.hydra.sweep.dir)) / str(config.hydra.sweep.subdir)
+        config.hydra.mode = RunMode.RUN
         config.hydra.run.dir = str(folder)
         config.hydra.runtime.output_dir = str(folder.absolute())
         config.hydra.job_logging.root.handlers = ["console"]  # standard output is train.log already
     return Job(index, list(filter_overrides(overrides)), config, folder)
 
 
-def _subdir(config: DictConfig, index: int) -> str:
-    with read_write(config), open_dict(config):
-        config.hydra.job.id, config.hydra.job.num = str(index), index
-    return str(config.hydra.sweep.subdir)
+def in_turns(jobs: Sequence[Job]) -> list[Job]:
+    """The jobs with the seed in the outer loop, whatever the order of the words of the command: all methods of the
+    first seed, then all of the next one. What changes on the machine over the hours of a sweep then meets all methods
+    alike, and a sweep that is stopped has all methods with fewer seeds. Seeds, and the jobs of each, keep their order.
+    """
+    seeds = list(dict.fromkeys(str(job.config.get("seed")) for job in jobs))
+    return sorted(jobs, key=lambda job: seeds.index(str(job.config.get("seed"))))
 
 
 def name_jobs(folder: Path, typed: list[str], jobs: list[Job]) -> None:

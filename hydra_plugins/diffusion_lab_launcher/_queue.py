@@ -6,21 +6,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from diffusion_lab.arguments import is_number
 from diffusion_lab.cli.errors import ConfigError
-from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome
+from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome, in_turns
 from hydra_plugins.diffusion_lab_launcher._pool import sweep_value
 from hydra_plugins.diffusion_lab_launcher._screen import Screen
-from hydra_plugins.diffusion_lab_launcher._turns import in_turns
 from hydra_plugins.diffusion_lab_launcher.launcher import DiffusionLabLauncher
-
-
-class Handle(Protocol):
-    """A submitted job, as submitit has them."""
-
-    def done(self) -> bool: ...
 
 
 class QueueLauncher(DiffusionLabLauncher):
@@ -38,7 +31,7 @@ class QueueLauncher(DiffusionLabLauncher):
         self.poll_s = poll_s
 
     def submit(self, jobs: list[Job], folder: Path) -> Sequence[Any]:
-        """A `Handle` of each job; `folder` is the sweep's."""
+        """A handle of each job, whose method `done()` says whether it has ended; `folder` is the sweep's."""
         raise NotImplementedError
 
     def outcome(self, job: Job, handle: Any) -> Outcome:

@@ -40,10 +40,9 @@ from diffusion_lab.printable import logged_once
 from diffusion_lab.progress import waiting
 from diffusion_lab.runs.folder import forget_sweep
 from hydra_plugins.diffusion_lab_launcher._composed import ComposedOnce
-from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome, compose_job, name_jobs
+from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome, compose_job, in_turns, name_jobs
 from hydra_plugins.diffusion_lab_launcher._pool import Pool
 from hydra_plugins.diffusion_lab_launcher._screen import GOOD, Screen
-from hydra_plugins.diffusion_lab_launcher._turns import in_turns
 
 log = logging.getLogger(__name__)
 

@@ -38,7 +38,7 @@ class ProductsSweeper(Sweeper):
         self.products, self.params = products or [], params
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        self.loader = hydra_context.config_loader
+        self.loader, self.config = hydra_context.config_loader, config
         self.launcher = Plugins.instance().instantiate_launcher(
             hydra_context=hydra_context, task_function=task_function, config=config
         )

@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
-from hydra.plugins.sweeper import Sweeper
-from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from diffusion_lab.arguments import is_number
 from diffusion_lab.cli.errors import ConfigError, config_errors
 from diffusion_lab.cli.sweep_jobs import jobs_of
 from diffusion_lab.intervals import RACE_ALPHAS
+from hydra_plugins.diffusion_lab_sweeper.products import ProductsSweeper
 
 if TYPE_CHECKING:  # NumPy is not imported for every command, and Hydra imports every plugin
     from diffusion_lab.cli.race_page import Field
@@ -30,8 +28,8 @@ if TYPE_CHECKING:  # NumPy is not imported for every command, and Hydra imports 
 FIRST = 2  # seeds before the first look, as in `diffusion_lab.racing`
 
 
-class RaceSweeper(Sweeper):
-    """Runs a race.
+class RaceSweeper(ProductsSweeper):
+    """Runs a race. The values of its jobs are those of their runs.
 
     Args:
         margin: ratio > 1; a method that is not better than another one by more is set aside. None: only methods that
@@ -44,8 +42,6 @@ class RaceSweeper(Sweeper):
     Raises:
         ConfigError: margin, alpha or hours is out of range, or there are not two methods and two seeds.
     """
-
-    needs_values = False  # of the jobs: it reads their runs
 
     def __init__(
         self,
@@ -63,12 +59,6 @@ class RaceSweeper(Sweeper):
         if hours is not None and not (is_number(hours) and hours > 0):
             raise ConfigError(f"hydra.sweeper.hours={hours} must be a number > 0, or null; use hours=6")
         self.margin, self.alpha, self.hours, self.products, self.params = margin, alpha, hours, products, params
-
-    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        self.hydra_context, self.config = hydra_context, config
-        self.launcher = Plugins.instance().instantiate_launcher(
-            hydra_context=hydra_context, task_function=task_function, config=config
-        )
 
     def sweep(self, arguments: list[str]) -> Any:
         """Run the race.
@@ -97,9 +87,8 @@ class RaceSweeper(Sweeper):
                 print("the first block of the race; a method that stays in it gets a run more in each further one")
                 return ended
             left, over, seconds = self._look(field, returned)
-            behind = any(
-                (row, seed) not in returned for row in left for seed in seeds[:count]
-            )  # whom a failed one beat
+            # Whom a failed one beat.
+            behind = any((row, seed) not in returned for row in left for seed in seeds[:count])
             if over and not behind:
                 break
             if (words_left := self._over(seconds, len(returned), len(left))) is not None:
@@ -112,10 +101,9 @@ class RaceSweeper(Sweeper):
 
     def _jobs(self, arguments: list[str]) -> list[list[str]]:
         """The jobs of the sweep, as lists of words."""
-        assert self.hydra_context is not None
         if self.products:
-            return list(jobs_of(self.products, self.params, arguments, self.hydra_context.config_loader))
-        parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
+            return list(jobs_of(self.products, self.params, arguments, self.loader))
+        parser = OverridesParser.create(config_loader=self.loader)
         params = [f"{key}={values}" for key, values in (self.params or {}).items()]
         overrides = parser.parse_overrides([*params, *arguments])
         return [list(job) for batch in BasicSweeper.split_arguments(overrides, None) for job in batch]
@@ -126,9 +114,9 @@ class RaceSweeper(Sweeper):
         from diffusion_lab.cli.question import deciding
         from diffusion_lab.cli.race_page import check_folder
 
-        assert self.hydra_context is not None and self.config is not None
+        assert self.config is not None
         words = [*field.rows[0], f"seed={field.seeds[0]}"]
-        cfg = self.hydra_context.config_loader.load_sweep_config(self.config, words)
+        cfg = self.loader.load_sweep_config(self.config, words)
         if not OmegaConf.select(cfg, "metrics.names"):
             raise ConfigError("metrics.names=[] must have a metric, by which a race decides; use metrics=default")
         with config_errors("metrics"):

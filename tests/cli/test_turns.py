@@ -12,8 +12,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from diffusion_lab.cli.table_study import Study
-from hydra_plugins.diffusion_lab_launcher._jobs import Job
-from hydra_plugins.diffusion_lab_launcher._turns import in_turns
+from hydra_plugins.diffusion_lab_launcher._jobs import Job, in_turns
 from tests.cli.test_launcher import calls, jobs, sweep  # noqa: F401
 
 cast_any = partial(cast, Any)

@@ -12,7 +12,6 @@ from torch import nn
 from diffusion_lab.data import Digits, GaussianMixture, ImageDataModule
 from diffusion_lab.diffusion import Denoiser, Epsilon, FixedSmall, linear
 from diffusion_lab.metrics import BitsPerDim, Evaluation, SampleNoise
-from diffusion_lab.metrics.bits_per_dim import mean_bits_per_dim
 
 T = 50
 
@@ -66,11 +65,15 @@ def bound_by_hand(source, denoiser, image, number: int, seed: int) -> float:
     return total / math.log(2)
 
 
+def measured(denoiser, data, images: int, **how):
+    (result,) = Evaluation(images, metrics=[BitsPerDim()], **how)(denoiser, None, data, keep=0).results
+    return result
+
+
 def test_the_number_is_the_bound_written_out(gaussian):
     data, denoiser = gaussian
     count = 5
-    evaluation = Evaluation(count, batch_size=3, metrics=[BitsPerDim()], seed=4)
-    (result,) = evaluation(denoiser, None, data, keep=0).results
+    result = measured(denoiser, data, count, batch_size=3, seed=4)
     bits, record = result.value, result.protocol
     split = data.source.test()
     chosen = torch.arange(count) * len(split) // count
@@ -95,7 +98,7 @@ def test_values_beyond_those_to_which_estimates_are_clipped_are_refused(bounds):
 def test_batches_change_nothing_and_seeds_do(gaussian):
     data, denoiser = gaussian
     one, other, seeded = (
-        mean_bits_per_dim(denoiser, data, 6, batch_size=size, seed=seed) for size, seed in ((6, 0), (4, 0), (6, 1))
+        measured(denoiser, data, 6, batch_size=size, seed=seed).value for size, seed in ((6, 0), (4, 0), (6, 1))
     )
     assert one == pytest.approx(other, rel=1e-6) and seeded != one
 
@@ -109,7 +112,7 @@ def test_the_optimal_model_needs_fewer_bits_than_one_that_predicts_nothing(gauss
 
     blind = Denoiser(Nothing(), denoiser.schedule, Epsilon(), FixedSmall())
     blind.train()
-    best, worst = (mean_bits_per_dim(model, data, 20) for model in (denoiser, blind))
+    best, worst = (measured(model, data, 20).value for model in (denoiser, blind))
     assert best < worst and blind.training
 
 

@@ -71,14 +71,22 @@ def kept(needs, total, rows):
     return generated
 
 
+def size(generated):
+    """Bytes of all tensors in it."""
+    kept = [tensor for parts in generated._rows.values() for tensor in parts]
+    kept += [generated.moments.sums] if generated.moments else []
+    kept += [generated.scores.sums, generated.scores.split] if generated.scores else []
+    return sum(tensor.nbytes for tensor in kept)
+
+
 def test_what_is_kept_does_not_grow_with_the_images_unless_points_are_compared(rows):
-    small, large = (kept({"moments"}, n, rows).nbytes for n in (200, 2000))
+    small, large = (size(kept({"moments"}, n, rows)) for n in (200, 2000))
     assert small == large == 8 * 17**2
-    small, large = (kept({"moments", "scores"}, n, rows).nbytes for n in (200, 2000))
+    small, large = (size(kept({"moments", "scores"}, n, rows)) for n in (200, 2000))
     assert large - small == 1800  # a byte per image
-    small, large = (kept(ALL, n, rows).nbytes for n in (200, 2000))
+    small, large = (size(kept(ALL, n, rows)) for n in (200, 2000))
     assert large - small == 1800 * (4 * 16 + 1)
-    small, large = (kept({"samples", "logits"}, n, rows).nbytes for n in (200, 2000))
+    small, large = (size(kept({"samples", "logits"}, n, rows)) for n in (200, 2000))
     assert large - small == 1800 * (4 + 4 * 5)
 
 

@@ -8,7 +8,8 @@ import torch
 from diffusion_lab.data import Digits
 from diffusion_lab.metrics import ClassifierFeatures, train_classifier
 from diffusion_lab.metrics import features as features_module
-from diffusion_lab.metrics.train_classifier import Recipe, augmented, save, train
+from diffusion_lab.metrics.learn_features import shifted
+from diffusion_lab.metrics.train_classifier import Recipe, save, train
 from diffusion_lab.streams import Streams
 
 QUICK = Recipe(8, 16, epochs=2, learning_rate=3e-3, shift=1, batch_size=32)
@@ -16,7 +17,7 @@ QUICK = Recipe(8, 16, epochs=2, learning_rate=3e-3, shift=1, batch_size=32)
 
 def test_an_augmented_image_is_a_shifted_one():
     image = torch.arange(1, 10, dtype=torch.uint8).view(1, 1, 3, 3)
-    batch = augmented(image.repeat(400, 1, 1, 1), QUICK, Streams(0), 0, 0)
+    batch = shifted(image.repeat(400, 1, 1, 1), 1, Streams(0), 0, 0, edges="constant")
     padded = torch.nn.functional.pad(image, (1, 1, 1, 1))
     allowed = {tuple(padded[..., i : i + 3, j : j + 3].flatten().tolist()) for i in range(3) for j in range(3)}
     assert {tuple(row.flatten().tolist()) for row in batch} == allowed  # all nine, nothing else

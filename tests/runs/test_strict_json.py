@@ -14,7 +14,7 @@ from diffusion_lab.analyses.base import pack
 from diffusion_lab.analyses.perform import _complete, _digest, write_facts
 from diffusion_lab.files import json_text, parse, read_object, write_json
 from diffusion_lab.loggers import JsonlLogger
-from diffusion_lab.runs.curve import curve
+from diffusion_lab.runs.curve import columns
 from diffusion_lab.runs.lines import append_lines, read_lines
 from diffusion_lab.runs.record import read_record, write_record, write_result
 from diffusion_lab.runs.signature import is_own
@@ -52,8 +52,8 @@ def test_the_logs_of_a_run_are_json_and_read_back(tmp_path: Path) -> None:
         for line in path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]:
             strict(line)
     rows = read_lines(tmp_path / "metrics.jsonl")
-    np.testing.assert_array_equal(curve(rows, "val/loss_t", 1).values, [[1.03, NAN], [1.0, 2.0]])
-    np.testing.assert_array_equal(curve(rows, "val/loss", 1).values, [NAN, 0.5])
+    np.testing.assert_array_equal(columns(rows)["val/loss_t"].curve(1).values, [[1.03, NAN], [1.0, 2.0]])
+    np.testing.assert_array_equal(columns(rows)["val/loss"].curve(1).values, [NAN, 0.5])
     assert (read_object(tmp_path / "result.json") or {})["metrics"] == {"val/loss": 0.5, "metrics/fid": None}
     append_lines(place := tmp_path / "last.jsonl", [{"step": 6, "val/loss_t": [1.0, NAN]}])
     assert math.isnan(_of_ranges(place)[1])

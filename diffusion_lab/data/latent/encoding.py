@@ -31,6 +31,7 @@ from diffusion_lab import __version__
 from diffusion_lab.arguments import check_choice, check_flag, check_integer
 from diffusion_lab.data.latent.autoencoder import Autoencoder
 from diffusion_lab.data.latent.stored import FORMAT, HEADER, PROGRESS, SPLITS, Header, moments, read_header, sha256
+from diffusion_lab.data.loading import as_it_is
 from diffusion_lab.data.pixels import to_float
 from diffusion_lab.data.source import ImageSet, ImageSource
 from diffusion_lab.files import write_json
@@ -176,7 +177,7 @@ class Encoding:
         array = self._partial(split, (rows, *shape), done)
         size = self.autoencoder.batch_size
         batches: list[Any] = [range(row, min(row + size, rows)) for row in range(done[split], rows, size)]
-        loader = DataLoader(_Rows(images), batch_sampler=batches, num_workers=self.num_workers, collate_fn=_as_it_is)
+        loader = DataLoader(_Rows(images), batch_sampler=batches, num_workers=self.num_workers, collate_fn=as_it_is)
         saved = time.monotonic()
         with progress(f"encode {split}", rows, "images", done[split]) as task:
             for number, (ids, batch) in enumerate(zip(batches, loader, strict=True), start=1):
@@ -258,10 +259,6 @@ def _regular(path: Path) -> Path:
     if path.is_symlink() or (path.exists() and not path.is_file()):
         path.unlink()
     return path
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch
 
 
 def _plain(request: dict[str, Any]) -> dict[str, Any]:

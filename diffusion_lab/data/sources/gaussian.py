@@ -68,14 +68,11 @@ class GaussianMixture(ImageSource):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        sizes = {
-            "channels": channels,
-            "image_size": image_size,
-            "num_images": num_images,
-            "num_test_images": num_test_images,
-        }
-        for name, size in sizes.items():
-            check_integer(name, size, 1, "give a positive number")
+        cure = "give a positive number"
+        check_integer("channels", channels, 1, cure)
+        check_integer("image_size", image_size, 1, cure)
+        check_integer("num_images", num_images, 1, cure)
+        check_integer("num_test_images", num_test_images, 1, cure)
         if not means:
             raise ValueError("means=[] must name at least one component; use [0.0] for one Gaussian")
         self.channels, self.image_size = channels, image_size

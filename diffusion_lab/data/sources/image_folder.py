@@ -1,7 +1,6 @@
 """Any folder of images: scanned, resized, cropped (`data/pixels.py`), and kept in memory if it fits.
 
-The test images are the first ceil(test_share N) entries of RandomState(0).permutation(N) of the sorted names. The split
-does not depend on the run's seed.
+The test images are those of `random_split` of the sorted names.
 
 A data set that is published as a folder is a subclass that defines its content and where to get it (`content`, `cure`)
 and, if the data set has them, its own split (`_split`) and class folders (`_classes`, `_class_of`).

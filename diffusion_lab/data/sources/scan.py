@@ -3,8 +3,8 @@
 Each file is read and decoded once; the result (mode, size, sha256, or why it cannot be decoded) is cached in a JSON
 file and reused while the file's size and time of change stay the same. A file that could not be read, as without the
 rights or from a disk that was away, is read again the next time; what this version of Pillow cannot decode, with
-another. Large sets are scanned in chunks and saved
-regularly, so that memory stays bounded and a stopped scan can continue.
+another. Large sets are scanned in chunks and saved regularly, so that memory stays bounded and a stopped scan can
+continue.
 """
 
 from __future__ import annotations

@@ -184,14 +184,14 @@ class ZipFolder(EncodedSource):
 
     def _labels(self) -> list[int]:
         """The class of each image, in the order of the archive's images."""
-        archive = self._opened()
+        archive, listed = self._opened(), []
         try:
-            content = json.loads(archive.read(LABELS))["labels"]
-            of = {name.replace("\\", "/"): label for name, label in content}
+            listed = json.loads(archive.read(LABELS))["labels"]
+            of = {name.replace("\\", "/"): label for name, label in listed}
         except KeyError as error:
             raise self._unlabelled(f"there is no {error}") from None
         except (ValueError, TypeError, AttributeError, RecursionError):
-            raise self._unlabelled("it is null" if _null(archive) else "it cannot be read") from None
+            raise self._unlabelled("it is null" if listed is None else "it cannot be read") from None
         lost = [name for name in archive.images if name not in of]
         if lost:
             raise self._unlabelled(f"{len(lost)} images have none, first {lost[0]}")
@@ -206,10 +206,3 @@ class ZipFolder(EncodedSource):
             f"path={self.path} must hold {LABELS} with a class, an integer >= 0, for every image, and {why}; use "
             "labels=false to train without classes"
         )
-
-
-def _null(archive: Archive) -> bool:
-    try:
-        return json.loads(archive.read(LABELS))["labels"] is None
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return False
