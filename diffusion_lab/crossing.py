@@ -114,7 +114,7 @@ def _joined(spans: Sequence[Span]) -> list[Span]:
     """Parts that touch, as one."""
     found: list[Span] = []
     for low, high in spans:
-        if found and low <= found[-1][1] * (1 + 1e-12) + 1e-12:
+        if found and low <= found[-1][1] + 1e-12 * (1 + abs(found[-1][1])):
             found[-1] = (found[-1][0], max(high, found[-1][1]))
         else:
             found.append((low, high))

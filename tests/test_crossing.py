@@ -58,6 +58,14 @@ def test_a_mean_may_cross_twice_and_a_set_reach_the_last_place() -> None:
     assert crossings(U, [[1.0] * 4, [1.1] * 4]).zeros == []
 
 
+def test_the_set_moves_with_its_axis_also_below_zero() -> None:
+    """Touching parts of it were two for negative places, such as logarithms of a learning rate."""
+    y = [[0.1, 0.1, 0.1], [-0.1, -0.12, -0.1], [0.02, 0.0, 0.01]]
+    assert crossings([1, 2, 3], y).spans == [(1, 3)]
+    assert crossings([-3, -2, -1], y).spans == [(-3, -1)]
+    assert crossings([math.log(x) for x in (1e-4, 3e-4, 1e-3)], y).spans == [(math.log(1e-4), math.log(1e-3))]
+
+
 def test_one_seed_has_no_set_and_a_zero_at_a_place_is_one() -> None:
     assert crossings([0.0, 1.0], [[0.0, 2.0]]) == ([0.0], None)
     assert crossings(U, [[-1.0, 0.0, 1.0, 2.0], [-1.0, 0.0, 1.0, 2.0]]).spans == [(1.0, 1.0)]
