@@ -64,7 +64,7 @@ class Signals:
     def listen(self) -> None:
         """Install the handlers. Must be called on all processes."""
         self.restore()
-        self._arriving, self._handed_on = None, False
+        self.number, self._arriving, self._handed_on = 0, None, False  # those of an earlier fit are over
         self._others = _others_here()
         if threading.current_thread() is threading.main_thread():
             wanted = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]

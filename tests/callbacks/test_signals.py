@@ -6,9 +6,10 @@ import signal
 import sys
 
 import pytest
+import torch
 
 from diffusion_lab.callbacks import Progress
-from diffusion_lab.callbacks.signals import SIGNALS
+from diffusion_lab.callbacks.signals import SIGNALS, Signals
 from diffusion_lab.cli.build import build_run
 from diffusion_lab.cli.commands.train import quiet_libraries
 from diffusion_lab.cli.main import main
@@ -140,3 +141,14 @@ def _jobs(child, sweep):
     while time.monotonic() < end and child.poll() is None:
         yield from (path.parent for path in sweep.glob("*/run.json"))
         time.sleep(0.01)
+
+
+def test_a_signal_stops_one_fit_and_not_the_next():
+    """In a notebook the second fit with the same callback stopped after its first step."""
+    signals = Signals()
+    for number in (signal.SIGUSR1, 0):
+        signals.listen()
+        if number:
+            os.kill(os.getpid(), number)
+        assert signals.agreed(torch.device("cpu")) == number
+        signals.restore()
