@@ -8,7 +8,6 @@ values of other images, which have another network, are told apart.
 
 from __future__ import annotations
 
-import pickle
 from contextlib import suppress
 from functools import cached_property
 from hashlib import sha256
@@ -201,16 +200,16 @@ class OwnFeatures(FeatureExtractor):
             FileNotFoundError: there is none.
             ValueError: it is another file, or of other images.
         """
+        network = self._new()
         try:
             content = torch.load(path, map_location="cpu", weights_only=True)
             record, state = content["record"], content["state"]
             different = [key for key, value in self.record.items() if record.get(key) != value]
-            network = self._new()
             if not different:
                 network.load_state_dict(state)
         except FileNotFoundError:
             raise
-        except (OSError, EOFError, KeyError, TypeError, AttributeError, RuntimeError, pickle.UnpicklingError):
+        except Exception:  # torch raises more than ten classes of errors for files that it did not write
             raise ValueError(
                 f"weights={path} must be a file of trained features, as they lie in {cache_folder() / 'features'}; use "
                 "null to train them on this machine"

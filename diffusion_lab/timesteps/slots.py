@@ -86,7 +86,7 @@ def _of_analysis(path: str | Path, num_timesteps: int) -> Tensor:
         raise ValueError(
             f"loss_curve={path} must be the {DATA} of analysis=per_timestep; it is not ({type(error).__name__})"
         ) from None
-    if mean.shape != (1, len(t), 1):
+    if mean.shape != (1, t.size, 1):
         raise ValueError(
             f"loss_curve={path} must hold one curve, and has the shape {mean.shape}; use an analysis of one checkpoint "
             "of a run whose prediction has one head"

@@ -16,6 +16,7 @@ import hashlib
 import io
 import os
 import pickle
+import struct
 import sys
 from collections import OrderedDict
 from collections.abc import Callable
@@ -178,7 +179,7 @@ def _content(file: BinaryIO, path: str | Path, map_location: Any, mapped: bool) 
         return torch.load(source, map_location=map_location, weights_only=True, mmap=mapped)
     except pickle.UnpicklingError as error:
         raise DamagedCheckpoint(f"{path}: holds more than tensors and plain containers: {error}") from error
-    except (AttributeError, EOFError, LookupError, TypeError, ValueError) as error:
+    except (AttributeError, EOFError, LookupError, OverflowError, TypeError, ValueError, struct.error) as error:
         raise DamagedCheckpoint(f"{path}: cannot be loaded ({error!r}); use an earlier checkpoint") from error
 
 

@@ -187,7 +187,7 @@ def test_a_network_is_trained_once(short, trainings):
     assert torch.equal(first(some(3)).features, again(some(3)).features)
 
 
-@pytest.mark.parametrize("content", [b"", b"no weights", None])
+@pytest.mark.parametrize("content", [b"", b"no weights", None, b"\x80\x02X.", b"\x80\x02\x85\x86/\xcc\x00eu \x87."])
 def test_a_damaged_file_is_made_again(short, trainings, content):
     first = own()
     digest, path = first.weights_sha256, first.weights_file()

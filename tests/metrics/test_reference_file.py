@@ -60,6 +60,23 @@ def test_other_arrays_are_one_sentence(digits, tmp_path, kind):
         reference_from_file(tmp_path / "a.npz", digits.features)
 
 
+def test_a_damaged_file_is_one_sentence_wherever_the_damage_is(digits, tmp_path):
+    """zlib's errors, and those of features that Python's zipfile lacks, passed as they were."""
+    file, random = tmp_path / "a.npz", np.random.default_rng(0)
+    np.savez_compressed(file, mu=np.zeros(D), sigma=np.eye(D))
+    whole, refused = np.frombuffer(file.read_bytes(), np.uint8), 0
+    for _ in range(300):
+        damaged = whole.copy()
+        damaged[random.integers(0, len(whole), 3)] ^= random.integers(1, 256, 3).astype(np.uint8)
+        file.write_bytes(damaged.tobytes())
+        try:
+            reference_from_file(file, digits.features)
+        except ValueError as error:
+            assert str(error).startswith(f"reference={file} must")
+            refused += 1
+    assert refused > 200
+
+
 def test_a_pickle_and_a_missing_file_are_refused_before_training(digits, tmp_path):
     (tmp_path / "fid.pkl").write_bytes(pickle.dumps({"mu": np.zeros(D), "sigma": np.eye(D)}))
     with pytest.raises(ValueError, match="a .pkl file is not read, because it could run code"):

@@ -177,9 +177,11 @@ def test_damaged_and_encrypted_images_are_all_named(tmp_path):
     assert f"{NAMES[5]}: cannot be decoded (encrypted)" in str(caught.value) and "Bad CRC-32" in str(caught.value)
 
 
-@pytest.mark.parametrize(("compression", "at"), [(zipfile.ZIP_DEFLATED, 4), (zipfile.ZIP_BZIP2, 8)])
+@pytest.mark.parametrize(
+    ("compression", "at"), [(zipfile.ZIP_DEFLATED, 4), (zipfile.ZIP_BZIP2, 8), (zipfile.ZIP_LZMA, 12)]
+)
 def test_labels_that_cannot_be_unpacked_are_one_sentence(tmp_path, compression, at):
-    """zlib's error, and bz2's, were in the message alone, without the key and the file."""
+    """zlib's error, bz2's, and LZMA's, were in the message alone, without the key and the file."""
     path = archive(tmp_path / "a.zip", compression=compression)
     with zipfile.ZipFile(path) as opened:
         member = opened.getinfo("dataset.json")
