@@ -55,6 +55,15 @@ def broadcast_(x: Tensor) -> Tensor:
     return x
 
 
+def gather_objects(x: Any) -> list[Any]:
+    """Every rank's x, in order of rank, on all of them."""
+    if not is_distributed():
+        return [x]
+    gathered: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(gathered, x)
+    return gathered
+
+
 @contextmanager
 def raised_on_all() -> Iterator[None]:
     """An error of one rank inside ends the block on all of them, so that none waits for it in the next operation.
@@ -69,10 +78,8 @@ def raised_on_all() -> Iterator[None]:
         yield
     except Exception as error:
         own = error
-    if is_distributed():
-        said: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(said, own and (str(own) or type(own).__name__))
-        if own is None and (first := next((r for r, text in enumerate(said) if text), None)) is not None:
-            raise Failure(f"rank {first}: {said[first]}")
+    said = gather_objects(own and (str(own) or type(own).__name__))
+    if own is None and (first := next((r for r, text in enumerate(said) if text), None)) is not None:
+        raise Failure(f"rank {first}: {said[first]}")
     if own is not None:
         raise own

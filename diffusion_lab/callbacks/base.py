@@ -12,16 +12,14 @@ from lightning.pytorch import Callback, LightningDataModule, LightningModule, Tr
 
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.data import ImageDataModule
-from diffusion_lab.training import DiffusionModule, RunModule
+from diffusion_lab.training import RunModule
+from diffusion_lab.training.run_module import NoStepHooks
 
 C = TypeVar("C", bound=Callback)
 
 
-class RunCallback(Callback):
+class RunCallback(NoStepHooks, Callback):
     """A callback whose hooks of a training step are None unless a subclass defines them.
-
-    Lightning calls each of these hooks of each callback in every step; for eleven callbacks with empty hooks this takes
-    as long as a tiny network's forward pass. It skips a hook that is None.
 
     Attributes:
         may_be_infinite: names of entries of its state that may hold NaN or infinities; a checkpoint in which any other
@@ -31,13 +29,6 @@ class RunCallback(Callback):
 
     may_be_infinite: tuple[str, ...] = ()
     drives: ClassVar[type[RunModule]] = RunModule
-
-    on_train_batch_start: Any = None
-    on_before_zero_grad: Any = None
-    on_before_backward: Any = None
-    on_after_backward: Any = None
-    on_before_optimizer_step: Any = None
-    on_train_batch_end: Any = None
 
 
 class StepCallback(RunCallback):
@@ -55,7 +46,7 @@ class StepCallback(RunCallback):
         return ()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        module = run_module(pl_module)
+        module = cast(RunModule, pl_module)
         module.after_step.append(partial(self.on_step_end, trainer, module))
 
     def on_step_end(self, trainer: Trainer, module: Any, step: int, records: Any) -> None:
@@ -83,16 +74,6 @@ def callbacks_of(trainer: Trainer) -> list[Callback]:
 def find(trainer: Trainer, kind: type[C]) -> C | None:
     """The trainer's callback of this class, or None."""
     return next((callback for callback in callbacks_of(trainer) if isinstance(callback, kind)), None)
-
-
-def run_module(module: LightningModule) -> RunModule:
-    """`module` with the type that all callbacks require."""
-    return cast(RunModule, module)
-
-
-def diffusion(module: LightningModule) -> DiffusionModule:
-    """`module` with the type that callbacks with `drives = DiffusionModule` require."""
-    return cast(DiffusionModule, module)
 
 
 def data_of(trainer: Trainer) -> ImageDataModule:

@@ -7,11 +7,12 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 from lightning.pytorch import LightningModule, Trainer
 
 from diffusion_lab.arguments import WrittenPath
-from diffusion_lab.callbacks.base import StepCallback, check_interval, due, find, last_step, run_module
+from diffusion_lab.callbacks.base import StepCallback, check_interval, due, find, last_step
 from diffusion_lab.callbacks.evaluation import EvaluationCallback, evaluations
 from diffusion_lab.callbacks.guard import Guard
 from diffusion_lab.callbacks.run_record import RunRecord
@@ -80,7 +81,7 @@ class Checkpoint(StepCallback):
         """Write the end of an endless training that something else has ended, such as `EarlyStopping` or max_time. In
         epochs Lightning has counted the one that was cut as whole, so that a run would not go on from there."""
         endless = getattr(trainer, "max_epochs", -1) in (None, -1)
-        if endless and trainer.global_step > self._written and not run_module(pl_module)._records:
+        if endless and trainer.global_step > self._written and not cast(RunModule, pl_module)._records:
             self._write(trainer, trainer.global_step)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:

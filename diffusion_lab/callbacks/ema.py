@@ -6,14 +6,14 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor, nn
 
 from diffusion_lab.averaging import AveragingRule, ConstantDecay, Name, drop_after, write
-from diffusion_lab.callbacks.base import StepCallback, find, run_module
+from diffusion_lab.callbacks.base import StepCallback, find
 from diffusion_lab.eval_mode import eval_mode
 from diffusion_lab.runs.names import AVERAGES
 from diffusion_lab.training import RunModule
@@ -53,7 +53,7 @@ class EMA(StepCallback):
         self._validating = ExitStack()
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        model = run_module(pl_module).model
+        model = cast(RunModule, pl_module).model
         if self._of is not None and self._of() is not model:
             self._averages = {}  # of another training with the same callback
         self._of, parameters = weakref.ref(model), dict(model.named_parameters())
@@ -115,10 +115,10 @@ class EMA(StepCallback):
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Lightning's own validation measures the first average, as `callbacks.Validation` does."""
-        model = run_module(pl_module).model
+        model = cast(RunModule, pl_module).model
         self._of = self._of or weakref.ref(model)
         if self._averages.get(self.rule.names[0]) and self._of() is model:
-            self._validating.enter_context(self.use(run_module(pl_module)))
+            self._validating.enter_context(self.use(cast(RunModule, pl_module)))
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._validating.close()

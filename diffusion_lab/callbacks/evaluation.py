@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
@@ -19,10 +19,8 @@ from diffusion_lab.callbacks.base import (
     callbacks_of,
     check_interval,
     data_of,
-    diffusion,
     due,
     last_step,
-    run_module,
 )
 from diffusion_lab.callbacks.ema import averaged_weights
 from diffusion_lab.callbacks.training_log import timestep_axes
@@ -30,6 +28,7 @@ from diffusion_lab.data import ImageDataModule
 from diffusion_lab.held_folder import current
 from diffusion_lab.loggers import log_curve, log_directions, log_image, log_values
 from diffusion_lab.metrics import Evaluation, Latents, MetricResult, save_grid
+from diffusion_lab.metrics.timestep_mean import TimestepMean
 from diffusion_lab.progress import progress
 from diffusion_lab.runs.lines import append_evaluations
 from diffusion_lab.runs.names import SAMPLES, numbered
@@ -37,7 +36,7 @@ from diffusion_lab.solvers import Solver, network_calls
 from diffusion_lab.streams import Streams
 from diffusion_lab.training import DiffusionModule, RunModule
 from diffusion_lab.training.run_module import Record
-from diffusion_lab.training.validation_loss import BinnedLoss, validation_losses
+from diffusion_lab.training.validation_loss import validation_losses
 
 MAX_REPEATS = 10_000  # more is assumed to be a typing error
 log = logging.getLogger(__name__)
@@ -75,7 +74,7 @@ class EvaluationCallback(StepCallback):
         super().on_train_start(trainer, pl_module)
         if self.owed:
             self.owed = False
-            self._act(trainer, run_module(pl_module), trainer.global_step)
+            self._act(trainer, cast(RunModule, pl_module), trainer.global_step)
 
     def on_step_end(self, trainer: Trainer, module: RunModule, step: int, records: list[Record]) -> None:
         if self.due(trainer, step):
@@ -147,7 +146,7 @@ class Validation(EvaluationCallback):
         return data_of(trainer).num_val_images * self.repeats
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        log_snr = diffusion(pl_module).denoiser.schedule.log_snr
+        log_snr = cast(DiffusionModule, pl_module).denoiser.schedule.log_snr
         self._axes = timestep_axes(log_snr, min(self.bins, len(log_snr)))
 
     def evaluate(self, trainer: Trainer, module: DiffusionModule, step: int) -> None:
@@ -162,7 +161,8 @@ class Validation(EvaluationCallback):
         """(bins,) float64: the mean loss of each range of timesteps, with the module's current weights."""
         steps, streams = module.denoiser.num_timesteps, Streams(self.seed)
         bins = min(self.bins, steps)
-        table = BinnedLoss(bins, steps, module.device)
+        with module.device:
+            table = TimestepMean(bins)  # of ranges of timesteps
         data = data_of(trainer)
         with progress("validating", data.num_val_images, "images", show=trainer.is_global_zero) as shown:
             for batch in data.val_batches(self.batch_size, trainer.global_rank, trainer.world_size):
@@ -172,9 +172,9 @@ class Validation(EvaluationCallback):
                     t, loss = validation_losses(
                         module.denoiser, image, batch.ids, data.num_val_images, repeat, streams, cond
                     )
-                    table.add(t, loss)
+                    table.update(t * bins // steps, loss)
                 shown.advance(len(image) * trainer.world_size)
-        return table.mean()
+        return table.totals(across_ranks=True).mean()
 
 
 class Generation(EvaluationCallback):

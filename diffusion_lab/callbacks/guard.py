@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
-from torch.distributed import all_gather_object
 
 from diffusion_lab.arguments import check_integer
-from diffusion_lab.callbacks.base import StepCallback, find, run_module
+from diffusion_lab.callbacks.base import StepCallback, find
 from diffusion_lab.callbacks.method import TimestepSampling
-from diffusion_lab.distributed import is_distributed, sum_, world_size
+from diffusion_lab.distributed import gather_objects, is_distributed, sum_
 from diffusion_lab.training import NotFinite, RunModule, not_finite
 from diffusion_lab.training.run_module import Record
 from diffusion_lab.training.sharded import local, locals_of
@@ -55,10 +54,7 @@ class Guard(StepCallback):
         weights = locals_of([p.detach() for p in pl_module.parameters()])
         # One row in memory order per tensor: views, which follow the weights.
         rows = [
-            w.as_strided((w.numel(),), (1,))
-            if w.is_contiguous() or (w.ndim == 4 and w.is_contiguous(memory_format=torch.channels_last)) or _dense(w)
-            else w
-            for w in weights
+            w.as_strided((w.numel(),), (1,)) if torch.ops.aten.is_non_overlapping_and_dense(w) else w for w in weights
         ]
         self._small = [row for row in rows if row.numel() <= SMALL and row.ndim == 1]
         self._large = [row for row in rows if row.numel() > SMALL or row.ndim != 1]
@@ -111,13 +107,7 @@ class Guard(StepCallback):
 
     def _locate(self, trainer: Trainer, one: _Step) -> None:
         """Raise if a number of the step is not finite on any process; the sum alone may have overflowed."""
-        own = self._fault(trainer, one)
-        faults: list[Any] = [own]
-        if is_distributed():
-            faults = [None] * world_size()
-            all_gather_object(faults, own)
-        wrong = [fault for fault in faults if fault is not None]
-        if wrong:
+        if wrong := [fault for fault in gather_objects(self._fault(trainer, one)) if fault is not None]:
             raise NotFinite(min(wrong)[1])
 
     def _fault(self, trainer: Trainer, one: _Step) -> tuple[int, str] | None:
@@ -129,7 +119,7 @@ class Guard(StepCallback):
             wrong = ~torch.isfinite(values)
             if wrong.any():
                 return place, _sentence(trainer, WATCHED[place], one.step, t, wrong)
-        module = run_module(trainer.lightning_module)
+        module = cast(RunModule, trainer.lightning_module)
         whole = torch.ones_like(objective, dtype=torch.bool)
         named = list(module.named_parameters())
         if self._gradient_is_wrong(trainer, one, {name: local(p.grad) for name, p in named if p.grad is not None}):
@@ -146,7 +136,7 @@ class Guard(StepCallback):
         """Whether the gradient made the weights wrong: by its norm in that step if recorded, else by its values now."""
         if not not_finite(one.sums[3:]) or getattr(trainer.precision_plugin, "scaler", None) is not None:
             return False  # a scaler skips a step whose gradient overflows
-        if run_module(trainer.lightning_module).gradient_norm is not None:
+        if cast(RunModule, trainer.lightning_module).gradient_norm is not None:
             return not_finite(one.sums[2:3]) is not None
         return not_finite(gradients) is not None
 
@@ -168,14 +158,3 @@ def _shown(values: Tensor) -> str:
 
 def _added(values: list[Tensor]) -> Tensor:
     return values[0] if len(values) == 1 else torch.stack(values).sum()
-
-
-def _dense(value: Tensor) -> bool:
-    """Whether its numbers fill a piece of the memory without a gap, in whatever order."""
-    expected = 1
-    for stride, size in sorted(zip(value.stride(), value.shape, strict=True)):
-        if size > 1:
-            if stride != expected:
-                return False
-            expected *= size
-    return value.numel() > 0

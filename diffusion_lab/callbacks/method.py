@@ -5,7 +5,7 @@ The sampler's `draw` is called before the loss, its `observe` after the update.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from diffusion_lab.annealing import Annealing
 from diffusion_lab.arguments import check_integer
-from diffusion_lab.callbacks.base import RunCallback, StepCallback, diffusion, find
+from diffusion_lab.callbacks.base import RunCallback, StepCallback, find
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.distributed import broadcast_
 from diffusion_lab.failure import WrongResult
@@ -116,7 +116,7 @@ class TimestepSampling(StepCallback):
         return self._draw(x0, cond)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        diffusion(pl_module).use_uniform_timesteps()
+        cast(DiffusionModule, pl_module).use_uniform_timesteps()
 
     def _draw(self, x0: Tensor, cond: dict[str, Tensor]) -> Draw:
         drawn = self.sampler.draw(x0, self._module.context(x0, cond, self._probe))
@@ -169,7 +169,7 @@ class WeightNormalization(RunCallback):
         if step % self.every or step == self._refreshed:
             return
         self._refreshed = step
-        module = diffusion(pl_module)
+        module = cast(DiffusionModule, pl_module)
         if module.weighting.normalize == "none":
             return
         snr = module.denoiser.schedule.snr

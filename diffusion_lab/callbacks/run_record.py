@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
 
-from diffusion_lab.callbacks.base import RunCallback, data_of, find, last_step, run_module
+from diffusion_lab.callbacks.base import RunCallback, data_of, find, last_step
 from diffusion_lab.callbacks.evaluation import EvaluationCallback, evaluations
 from diffusion_lab.callbacks.median_stop import Pruned
 from diffusion_lab.callbacks.progress import Progress
@@ -20,6 +20,7 @@ from diffusion_lab.loggers import RunLogger, log_config
 from diffusion_lab.runs.lines import cut_back, lengths, read_evaluated, write_evaluated
 from diffusion_lab.runs.names import EVALUATED, RECORD, RESULT
 from diffusion_lab.runs.record import is_done, read_result, write_record, write_result
+from diffusion_lab.training import RunModule
 
 
 def named(trainer: Trainer) -> list[tuple[str, EvaluationCallback]]:
@@ -100,10 +101,10 @@ class RunRecord(RunCallback):
         if self._settled[0] != trainer.global_step:
             (self.directory / EVALUATED).unlink(missing_ok=True)
         log_config(trainer, self.facts["config"] | self.facts.get("labels", {}), self.facts.get("tags", ()))
-        network, device = run_module(pl_module).network, trainer.strategy.root_device
-        facts = self.facts | run_module(pl_module).facts()
+        module, device = cast(RunModule, pl_module), trainer.strategy.root_device
+        facts = self.facts | module.facts()
         facts |= {
-            "parameters": sum([p.numel() for p in network.parameters()]),
+            "parameters": sum([p.numel() for p in module.network.parameters()]),
             "world_size": trainer.world_size,
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
             "global_batch": data_of(trainer).batch_size,

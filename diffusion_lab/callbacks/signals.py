@@ -12,9 +12,8 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch.distributed import all_gather_object
 
-from diffusion_lab.distributed import is_distributed, rank, sum_, world_size
+from diffusion_lab.distributed import gather_objects, is_distributed, rank, sum_
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 MOVED = -1  # in place of a signal: the run folder was moved
@@ -129,12 +128,7 @@ class Signals:
 
 def processes() -> list[tuple[str, int]]:
     """Host name and process id of each rank. Must be called on all of them."""
-    own = (socket.gethostname(), os.getpid())
-    if not is_distributed():
-        return [own]
-    gathered: list[Any] = [None] * world_size()
-    all_gather_object(gathered, own)
-    return gathered
+    return gather_objects((socket.gethostname(), os.getpid()))
 
 
 def _others_here() -> list[int]:

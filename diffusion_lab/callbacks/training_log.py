@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
 from diffusion_lab.arguments import check_integer
-from diffusion_lab.callbacks.base import StepCallback, check_interval, diffusion, due, find, last_step
+from diffusion_lab.callbacks.base import StepCallback, check_interval, due, find, last_step
 from diffusion_lab.callbacks.method import AnnealingCallback, TimestepSampling, sampler_of
 from diffusion_lab.distributed import gather_rows, sum_
 from diffusion_lab.loggers import log_values, mirror_values
@@ -86,15 +86,15 @@ class TimestepLog(StepCallback):
         self._saved: dict[str, Any] | None = None
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        steps = diffusion(pl_module).denoiser.num_timesteps
-        device = pl_module.device
-        self._auxiliary = torch.zeros(len(diffusion(pl_module).auxiliary), 2, dtype=torch.float64, device=device)
+        module = cast(DiffusionModule, pl_module)
+        steps, device = module.denoiser.num_timesteps, module.device
+        self._auxiliary = torch.zeros(len(module.auxiliary), 2, dtype=torch.float64, device=device)
         self._recent = TimestepMean(steps).to(device)  # since the last log
         self._drawn = torch.zeros(steps, dtype=torch.float64, device=device)  # rows from the start to the last log
         bins = min(self.bins, steps)
         self._bin = torch.arange(steps, device=device) * bins // steps
         self._quarter = torch.arange(steps, device=device) * 4 // steps
-        axes = timestep_axes(diffusion(pl_module).denoiser.schedule.log_snr, bins)
+        axes = timestep_axes(module.denoiser.schedule.log_snr, bins)
         self._axes = {key: axes for key in ("train/loss_t", "sampler/p", "sampler/drawn", "sampler/objective")}
         if self._saved is not None:
             *recent, drawn = self._own_share(self._saved["tables"], trainer).to(device)

@@ -101,8 +101,7 @@ class HeadErrors(Tables):
         """The rows of one update: (G,), (G,E). Rows that are not finite are left out."""
         count, sums = sum_by_bin(noise_bin(angle_of_log_snr(log_snr), self.bins), errors, self.bins)
         kept = torch.where(count > 0, torch.full_like(count, self.decay), 1.0)  # float64, unlike of two numbers
-        for i, j in PRODUCTS:
-            column = PRODUCTS.index((i, j))
+        for column, (i, j) in enumerate(PRODUCTS):
             self.moments[:, i, j] = kept * self.moments[:, i, j] + sums[:, column]
             self.moments[:, j, i] = self.moments[:, i, j]
         gates = sums[:, len(PRODUCTS) :]

@@ -220,9 +220,6 @@ class CombinedPrediction(ThreeHeads):
         tracker: running errors of the heads by bin of noise.
     """
 
-    def __init__(self, generation_head: GenerationHead, tracker: HeadErrors) -> None:
-        super().__init__(generation_head, tracker)
-
     def gates(self, squares: Tensor, phi: Tensor, snr: Tensor) -> Tensor:
         return _gates(snr)[:, :, None]
 

@@ -5,8 +5,8 @@ For timestep t, with the values v_1..v_n seen there:
     count_t = n,   sum_t = v_1 + .. + v_n,   square_t = v_1^2 + .. + v_n^2     float64, on the device
 
 An update stores the batch; `TOGETHER` batches are then added by three calls of `index_add_`, in the same order as one
-by one, because the calls take longer than the additions. The host does not wait for the device, and each rank has
-totals of its own.
+by one, because the calls take longer than the additions. The host does not wait for the device. Ranks are summed only
+by `totals`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from diffusion_lab.arguments import check_integer
+from diffusion_lab.distributed import sum_
 
 TOGETHER = 32  # batches
 
@@ -75,10 +76,11 @@ class TimestepMean(nn.Module):
         self.sum.index_add_(0, t, value)
         self.square.index_add_(0, t, value * value)
 
-    def totals(self) -> Totals:
-        """Totals since the start or the last `reset`."""
+    def totals(self, across_ranks: bool = False) -> Totals:
+        """Totals since the start or the last `reset`; with `across_ranks` it must be called on all ranks."""
         self._add()
-        return Totals(*torch.stack([self.count, self.sum, self.square]))
+        stacked = torch.stack([self.count, self.sum, self.square])
+        return Totals(*(sum_(stacked) if across_ranks else stacked))
 
     def reset(self) -> None:
         """Set all totals to zero."""

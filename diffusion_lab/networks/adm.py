@@ -17,19 +17,18 @@ from torch import Tensor, nn
 
 from diffusion_lab.arguments import check_choice, check_flag, check_integer, check_number
 from diffusion_lab.networks.adm_layers import (
+    EPS,
     LAYOUTS,
     ADMAttention,
     ADMDownsample,
     ADMResBlock,
-    ADMUpsample,
     cos_sin_embedding,
     double,
-    group_norm,
     halve,
     zeroed,
 )
 from diffusion_lab.networks.checks import check_attention, check_classes, check_counts, check_dropout, level_sizes
-from diffusion_lab.networks.layers import TimeEmbedding
+from diffusion_lab.networks.layers import TimeEmbedding, Upsample, group_norm
 from diffusion_lab.networks.plan import Block, UNetPlan
 
 
@@ -111,7 +110,7 @@ class ADMUNet(UNetPlan):
         widths = [base_channels * multiplier for multiplier in channel_multipliers]
         attends = [size in attention_resolutions for size in sizes]
         channels = self.lay(layers, base_channels, widths, attends, num_res_blocks)
-        self.norm_out = group_norm(channels)
+        self.norm_out = group_norm(channels, EPS)
         self.conv_out = zeroed(nn.Conv2d(channels, out_channels, 3, padding=1))
 
     def _embed(self, t: Tensor, label: Tensor | None) -> Tensor:
@@ -183,7 +182,9 @@ class ADMLayers:
 
     def up(self, channels: int) -> nn.Module:
         """The layer that doubles the size."""
-        return self._change(channels, double) if self.resblock_updown else ADMUpsample(channels)
+        if self.resblock_updown:
+            return self._change(channels, double)
+        return Upsample(nn.Conv2d(channels, channels, 3, padding=1))
 
     def _change(self, channels: int, resample: Callable[[Tensor], Tensor]) -> ADMResBlock:
         return ADMResBlock(channels, channels, self.features, self.dropout, self.scale_shift_norm, resample)

@@ -16,10 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from diffusion_lab.networks.kernels import Dropout, GroupNorm, attend
-from diffusion_lab.networks.layers import conv_of_doubled, num_groups
+from diffusion_lab.networks.kernels import Dropout, attend
+from diffusion_lab.networks.layers import group_norm
 
 LAYOUTS = ("legacy", "new")
+EPS = 1e-5  # of the group norms
 
 Layer = TypeVar("Layer", bound=nn.Module)
 
@@ -41,11 +42,6 @@ def cos_sin_embedding(t: Tensor, dim: int, max_period: float = 10_000.0) -> Tens
     index = torch.arange(half, dtype=torch.float32, device=t.device)
     angles = t.float()[:, None] * torch.exp(-math.log(max_period) * index / half)
     return torch.cat([angles.cos(), angles.sin()], dim=1)
-
-
-def group_norm(channels: int) -> GroupNorm:
-    """GroupNorm with `num_groups(channels)` groups and eps = 1e-5."""
-    return GroupNorm(num_groups(channels), channels, eps=1e-5)
 
 
 def zeroed(layer: Layer) -> Layer:
@@ -94,10 +90,10 @@ class ADMResBlock(nn.Module):
         super().__init__()
         self.scale_shift_norm = scale_shift_norm
         self.resample = resample
-        self.norm1 = group_norm(in_channels)
+        self.norm1 = group_norm(in_channels, EPS)
         self.conv1 = nn.Conv2d(in_channels, out_channels, 3, padding=1)
         self.modulation = nn.Linear(features, 2 * out_channels if scale_shift_norm else out_channels)
-        self.norm2 = group_norm(out_channels)
+        self.norm2 = group_norm(out_channels, EPS)
         self.dropout = Dropout(dropout)
         self.conv2 = zeroed(nn.Conv2d(out_channels, out_channels, 3, padding=1))
         self.skip = nn.Identity() if in_channels == out_channels else nn.Conv2d(in_channels, out_channels, 1)
@@ -139,7 +135,7 @@ class ADMAttention(nn.Module):
         super().__init__()
         self.heads = heads
         self.layout = layout
-        self.norm = group_norm(channels)
+        self.norm = group_norm(channels, EPS)
         self.qkv = nn.Linear(channels, 3 * channels)
         self.out = zeroed(nn.Linear(channels, channels))
 
@@ -167,15 +163,3 @@ class ADMDownsample(nn.Module):
     def forward(self, x: Tensor, e: Tensor) -> Tensor:
         """`e` is not used: it gives the layer the signature of an ADMResBlock."""
         return self.conv(x)
-
-
-class ADMUpsample(nn.Module):
-    """`double`, then a 3x3 convolution: (B,C,H,W) -> (B,C,2H,2W)."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(channels, channels, 3, padding=1)
-
-    def forward(self, x: Tensor, e: Tensor) -> Tensor:
-        """`e` is not used, as in `ADMDownsample`."""
-        return conv_of_doubled(x, self.conv)

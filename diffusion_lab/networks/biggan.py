@@ -160,6 +160,7 @@ class BigGANGenerator(Generator):
     ) -> None:
         super().__init__()
         self.latent_dim = latent_dim
+        self.num_classes = num_classes
         self.embedding = None if num_classes is None else nn.Embedding(num_classes, class_dim)
         condition = latent_dim + (0 if num_classes is None else class_dim)
         widths = [base_channels * 2**level for level in range(len(sizes))]
@@ -173,7 +174,7 @@ class BigGANGenerator(Generator):
         self.last = normalised(nn.Conv2d(widths[0], channels, 3, padding=1))
 
     def forward(self, z: Tensor, label: Tensor | None = None) -> Tensor:
-        check_label(label, self.embedding)
+        check_label(label, self.num_classes)
         condition = z if self.embedding is None else torch.cat([z, self.embedding(label)], 1)
         h = self.first(z).unflatten(1, self.start)
         for block in self.blocks:
@@ -204,14 +205,14 @@ class BigGANDiscriminator(nn.Module):
             blocks.append(DownBlock(widths[level - 1], widths[level]))
         self.blocks = nn.Sequential(*blocks)
         self.linear = normalised(nn.Linear(widths[-1], 1))
+        self.num_classes = num_classes
         self.embedding = None if num_classes is None else normalised(nn.Embedding(num_classes, widths[-1]))
 
     def forward(self, x: Tensor, label: Tensor | None = None) -> Tensor:
-        embedding = self.embedding
-        check_label(label, embedding if isinstance(embedding, nn.Embedding) else None)
+        check_label(label, self.num_classes)
         f = self.blocks(self.first(x)).relu().sum((2, 3))
         logit = self.linear(f)[:, 0]
-        return logit if embedding is None else logit + (embedding(label) * f).sum(1)
+        return logit if self.embedding is None else logit + (self.embedding(label) * f).sum(1)
 
 
 class BigGAN(AdversarialNetworks):

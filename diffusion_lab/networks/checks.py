@@ -100,12 +100,7 @@ def check_classes(num_classes: int | None) -> None:
         check_integer("num_classes", num_classes, 1, "use null for a network without labels")
 
 
-def check_label(label: Tensor | None, embedding: nn.Embedding | None) -> None:
-    """A network must get labels if and only if it has classes, as many as `embedding` has rows."""
-    check_labelled(label, None if embedding is None else embedding.num_embeddings)
-
-
-def check_labelled(label: Tensor | None, num_classes: int | None) -> None:
+def check_label(label: Tensor | None, num_classes: int | None) -> None:
     """A network must get labels if and only if it has classes."""
     if (label is None) != (num_classes is None):
         given = "no label" if label is None else "labels"

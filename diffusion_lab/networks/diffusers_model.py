@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from diffusion_lab.arguments import ReadPath
-from diffusion_lab.networks.checks import check_classes, check_labelled
+from diffusion_lab.networks.checks import check_classes, check_label, keywords
 from diffusion_lab.networks.for_diffusers import ForDiffusers
 
 
@@ -108,7 +108,7 @@ class Diffusers(nn.Module):
         return ForDiffusers(type(self.model).__name__, config, self.model.state_dict(), needs_label=self.needs_label)
 
     def _answer(self, model: nn.Module, x: Tensor, t: Tensor, label: Tensor | None) -> Tensor:
-        check_labelled(label, self.num_classes)
+        check_label(label, self.num_classes)
         if label is None and self.needs_label:
             label = torch.zeros(len(x), dtype=torch.int64, device=x.device)
         return model(x, timestep=t, class_labels=label, return_dict=False)[0]
@@ -148,18 +148,14 @@ def _kind(name: str) -> tuple[type[nn.Module], Classes]:
     if inspect.isclass(kind) and issubclass(kind, ModelMixin):
         parameters = inspect.signature(kind).parameters
         known = [classes for classes in CLASSES if classes.argument in parameters]
-        if len(known) == 1 and set(SHAPE) <= set(parameters) and _is_called_alike(kind):
+        called = keywords(kind.forward, behind=2)
+        alike = called.needed <= {"timestep"} and {"timestep", "class_labels", "return_dict"} <= called.names
+        if len(known) == 1 and set(SHAPE) <= set(parameters) and alike and not called.any:
             return kind, known[0]
     raise ValueError(
         f"architecture={name} must be a network of diffusers that needs only images, times and classes; "
         "use UNet2DModel or DiTTransformer2DModel"
     )
-
-
-def _is_called_alike(kind: type[nn.Module]) -> bool:
-    _, _, *others = inspect.signature(kind.forward).parameters.values()
-    needed = {parameter.name for parameter in others if parameter.default is parameter.empty}
-    return needed <= {"timestep"} and {"timestep", "class_labels", "return_dict"} <= {p.name for p in others}
 
 
 def _check_arguments(kind: type[nn.Module], classes: Classes, given: Mapping[str, Any]) -> None:

@@ -164,9 +164,7 @@ class DiT(nn.Module):
         checkpointing: bool = False,
     ) -> None:
         super().__init__()
-        check_integer("in_channels", in_channels, 1, "use the channels of the images")
-        check_integer("out_channels", out_channels, 1, "use the channels of the images")
-        check_patches(image_size, patch_size)
+        check_patches(in_channels, out_channels, image_size, patch_size)
         _check_blocks(dim, depth, num_heads)
         check_flag("checkpointing", checkpointing, "use true where the memory does not suffice")
         check_classes(num_classes)
@@ -226,7 +224,7 @@ class DiT(nn.Module):
 
     def _condition(self, t: Tensor, label: Tensor | None) -> Tensor:
         """c (B,D), or (B,L,D) of a map."""
-        check_label(label, self.label)
+        check_label(label, self.num_classes)
         tokens = t if t.ndim == 1 else F.avg_pool2d(t.float(), self.patch_size).flatten(1)
         features = cos_sin_embedding(tokens.flatten(), TIME_FEATURES).to(self.patches.weight.dtype)
         c = self.time(features).unflatten(0, tokens.shape)

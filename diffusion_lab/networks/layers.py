@@ -60,9 +60,9 @@ def num_groups(channels: int) -> int:
     return groups
 
 
-def group_norm(channels: int) -> GroupNorm:
-    """GroupNorm with `num_groups(channels)` groups and eps = 1e-6."""
-    return GroupNorm(num_groups(channels), channels, eps=1e-6)
+def group_norm(channels: int, eps: float = 1e-6) -> GroupNorm:
+    """GroupNorm with `num_groups(channels)` groups."""
+    return GroupNorm(num_groups(channels), channels, eps)
 
 
 def conv(in_channels: int, out_channels: int, kernel: int, stride: int = 1, gain: float = 1.0) -> nn.Conv2d:
@@ -182,32 +182,30 @@ class Downsample(nn.Module):
         return self.conv(F.pad(x, (0, 1, 0, 1)))
 
 
-def conv_of_doubled(x: Tensor, layer: nn.Conv2d) -> Tensor:
-    """Each pixel becomes 2x2, then the 3x3 convolution `layer`: (B,C,H,W) -> (B,O,2H,2W), without the large image.
+class Upsample(nn.Module):
+    """Each pixel becomes 2x2, then a 3x3 convolution, without the large image: (B,C,H,W) -> (B,O,2H,2W).
 
     A transposed convolution of stride 2 with a 4x4 kernel: per axis, weights w_0 w_1 w_2 on pixels that stand twice are
 
         w_2,  w_1 + w_2,  w_0 + w_1,  w_0        on what a pixel gives to its two places and to those beside them
 
     Four weights of a pixel in place of nine per place are 4/9 of the operations, and the sums differ by rounding alone.
+
+    Args:
+        conv: the 3x3 convolution, with padding 1.
     """
-    kernel = _spread(_spread(layer.weight, 2), 3).transpose(0, 1)
-    return F.conv_transpose2d(x, kernel, layer.bias, stride=2, padding=1)
+
+    def __init__(self, conv: nn.Conv2d) -> None:
+        super().__init__()
+        self.conv = conv
+
+    def forward(self, x: Tensor, e: Tensor | None = None) -> Tensor:
+        """`e`, which blocks that change the size take, is not used."""
+        kernel = _spread(_spread(self.conv.weight, 2), 3).transpose(0, 1)
+        return F.conv_transpose2d(x, kernel, self.conv.bias, stride=2, padding=1)
 
 
 def _spread(weight: Tensor, dim: int) -> Tensor:
     """w_0 w_1 w_2 -> w_2, w_1 + w_2, w_0 + w_1, w_0 along `dim`."""
     first, middle, last = weight.unbind(dim)
     return torch.stack([last, middle + last, first + middle, first], dim)
-
-
-class Upsample(nn.Module):
-    """Each pixel becomes 2x2, then a 3x3 convolution: (B,C,H,W) -> (B,C,2H,2W)."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.conv = conv(channels, channels, 3)
-
-    def forward(self, x: Tensor, e: Tensor | None = None) -> Tensor:
-        """`e`, which blocks that change the size take, is not used."""
-        return conv_of_doubled(x, self.conv)

@@ -68,6 +68,7 @@ class UNetPlan(nn.Module):
 
     checkpointing: bool = False  # whether training recomputes the activations of each block instead of storing them
     time: TimeEmbedding
+    num_classes: int | None
     label: nn.Embedding | None
     conv_in: nn.Conv2d
     norm_out: nn.GroupNorm
@@ -82,7 +83,7 @@ class UNetPlan(nn.Module):
 
     def _embed(self, t: Tensor, label: Tensor | None) -> Tensor:
         """(B,E), or (B,E,H,W) of a map: time, plus class as in Dhariwal and Nichol (2021)."""
-        check_label(label, self.label)
+        check_label(label, self.num_classes)
         if self.label is None:
             return self.time(t)
         e = self.label(label)

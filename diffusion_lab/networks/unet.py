@@ -161,7 +161,7 @@ class DDPMLayers:
 
     def up(self, channels: int) -> Upsample:
         """Each pixel twice, and a convolution."""
-        return Upsample(channels)
+        return Upsample(conv(channels, channels, 3))
 
 
 def _level(place: str, blocks: Any, resampler: str, resample: Any) -> dict[str, Tensor]:

@@ -31,8 +31,10 @@ def from_patches(numbers: Tensor, patch_size: int, rows: int) -> Tensor:
     return grid.permute(0, 5, 1, 3, 2, 4).reshape(len(grid), channels, rows * p, columns * p)
 
 
-def check_patches(image_size: int, patch_size: int) -> None:
+def check_patches(in_channels: int, out_channels: int, image_size: int, patch_size: int) -> None:
     """Raise ValueError unless patches of `patch_size` pixels fill images of `image_size` pixels."""
+    check_integer("in_channels", in_channels, 1, "use the channels of the images")
+    check_integer("out_channels", out_channels, 1, "use the channels of the images")
     check_integer("patch_size", patch_size, 1, "use 2 for images of 32 pixels")
     if image_size < 1 or image_size % patch_size:
         divisors = [p for p in range(1, image_size + 1) if image_size % p == 0]
@@ -84,9 +86,7 @@ class UViT(nn.Module):
         checkpointing: bool = False,
     ) -> None:
         super().__init__()
-        check_integer("in_channels", in_channels, 1, "use the channels of the images")
-        check_integer("out_channels", out_channels, 1, "use the channels of the images")
-        check_patches(image_size, patch_size)
+        check_patches(in_channels, out_channels, image_size, patch_size)
         _check_blocks(dim, depth, num_heads)
         check_flag("conv", conv, "use true but for U-ViT-H")
         check_flag("checkpointing", checkpointing, "use true where the memory does not suffice")
@@ -123,7 +123,7 @@ class UViT(nn.Module):
 
     def _tokens(self, x: Tensor, t: Tensor, label: Tensor | None) -> Tensor:
         """(B,L,D), positions added."""
-        check_label(label, self.label)
+        check_label(label, self.num_classes)
         patches = in_full_precision(self.patches, x).flatten(2).transpose(1, 2)
         first = [] if self.label is None else [self.label(label)[:, None]]
         time = cos_sin_embedding(t, self.dim)[:, None].to(self.position.dtype)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from diffusion_lab.arguments import check_flag, check_number
-from diffusion_lab.diffusion import Denoiser, NoiseSchedule
-from diffusion_lab.solvers.base import Bar, Noise, Solver, check_steps, describe_steps, visited
-from diffusion_lab.solvers.spacing import Steps
+from diffusion_lab.arguments import check_number
+from diffusion_lab.diffusion import Denoiser
+from diffusion_lab.solvers.base import Bar, Noise, Spaced, describe_steps
+from diffusion_lab.solvers.spacing import Steps, Uniform
 
 
-class DDPM(Solver):
+class DDPM(Spaced):
     """Ancestral sampling (Ho et al. 2020, algorithm 2; respaced: Nichol & Dhariwal 2021, section 4):
 
         x_{t-1} = C1 x0_hat + C2 x_t + [t > 0] sqrt(V_t) z,   z ~ N(0, I).
@@ -29,18 +29,14 @@ class DDPM(Solver):
     """
 
     def __init__(self, steps: Steps | None = None, clip: bool = True) -> None:
-        self.steps = check_steps(steps)
-        self.clip = check_flag("clip", clip, "use true for images in [-1, 1], false for latents")
-
-    def check(self, schedule: NoiseSchedule) -> None:
-        visited(schedule.num_timesteps, self.steps)
+        super().__init__(steps, Uniform(), clip)
 
     def describe(self) -> str:
         return f"ddpm-{describe_steps(self.steps)}" + ("" if self.clip else "-unclipped")
 
     def solve(self, denoiser: Denoiser, x_T: Tensor, noise: Noise, bar: Bar, cond: dict[str, Tensor]) -> Tensor:
         if self.steps is not None:
-            denoiser = denoiser.respace(visited(denoiser.num_timesteps, self.steps))
+            denoiser = denoiser.respace(self.indices(denoiser.schedule).flip(0))
         total, norm = denoiser.num_timesteps, denoiser.schedule.norm
         x = x_T if norm is None else norm[-1].to(x_T) * x_T
         for k in bar(total):
@@ -50,7 +46,7 @@ class DDPM(Solver):
         return x
 
 
-class DDIM(Solver):
+class DDIM(Spaced):
     """Song et al. 2021, equations 12 and 16, with A at the current timestep and A' at the next, less noisy one (A' = 1
     after the last):
 
@@ -78,18 +74,14 @@ class DDIM(Solver):
     """
 
     def __init__(self, steps: Steps | None = 50, eta: float = 0.0, clip: bool = True) -> None:
-        self.steps = check_steps(steps)
+        super().__init__(steps, Uniform(), clip)
         self.eta = check_number("eta", eta, "[]", 0, 1, "0.0 is deterministic, 1.0 is ancestral sampling")
-        self.clip = check_flag("clip", clip, "use true for images in [-1, 1], false for latents")
-
-    def check(self, schedule: NoiseSchedule) -> None:
-        visited(schedule.num_timesteps, self.steps)
 
     def describe(self) -> str:
         return f"ddim-{describe_steps(self.steps)}-eta{self.eta:g}" + ("" if self.clip else "-unclipped")
 
     def solve(self, denoiser: Denoiser, x_T: Tensor, noise: Noise, bar: Bar, cond: dict[str, Tensor]) -> Tensor:
-        kept = visited(denoiser.num_timesteps, self.steps).flip(0)
+        kept = self.indices(denoiser.schedule)
         # Coefficients are Python floats, so that the loop gathers nothing and they stay float64.
         signal = [*denoiser.schedule.alphas_cumprod[kept.to(x_T.device)].tolist(), 1.0]
         norm = denoiser.schedule.norm

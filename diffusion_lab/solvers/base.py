@@ -10,11 +10,11 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from diffusion_lab.arguments import check_made
+from diffusion_lab.arguments import check_flag, check_made
 from diffusion_lab.diffusion import Denoiser, NoiseSchedule
 from diffusion_lab.eval_mode import eval_mode
 from diffusion_lab.progress import progress as shown
-from diffusion_lab.solvers.spacing import Steps, parse_counts, space_timesteps
+from diffusion_lab.solvers.spacing import Spacing, Steps, Trailing, check_falling, parse_counts
 
 Noise = Callable[[int, Tensor], Tensor]
 Bar = Callable[[int], Iterator[int]]  # range(n) whose progress is shown
@@ -68,12 +68,7 @@ class Solver(ABC):
             data: name of the data set.
             bounds: smallest and largest value of its images; None if they are not bounded.
         """
-        if not getattr(self, "clip", False) or (bounds is not None and -1 <= bounds[0] and bounds[1] <= 1):
-            return None
-        return (
-            f"{key}.clip=true must be false with {data}, whose values leave the [-1, 1] it cuts to; use "
-            f"{key}.clip=false"
-        )
+        return clip_fault(key, data, bounds) if getattr(self, "clip", False) else None
 
     def counted(self, model: Denoiser) -> Solver:
         """This solver with `model`, which counts its calls, in place of every model of its own; see `network_calls`."""
@@ -118,6 +113,13 @@ class Solver(ABC):
         return x.clone()  # not an inference tensor, so that autograd may use it
 
 
+def clip_fault(key: str, data: str, bounds: tuple[float, float] | None) -> str | None:
+    """The message for what clips x0 to [-1, 1], where the data leave that range; see `Solver.clip_fault`."""
+    if bounds is not None and -1 <= bounds[0] and bounds[1] <= 1:
+        return None
+    return f"{key}.clip=true must be false with {data}, whose values leave the [-1, 1] it cuts to; use {key}.clip=false"
+
+
 def check_steps(steps: Steps | None) -> Steps | None:
     """`steps` if it is valid for `space_timesteps`, or None for all timesteps.
 
@@ -129,16 +131,37 @@ def check_steps(steps: Steps | None) -> Steps | None:
     return steps
 
 
-def visited(num_timesteps: int, steps: Steps | None) -> Tensor:
-    """Timesteps (S,) int64, increasing: all of them for None."""
-    return torch.arange(num_timesteps) if steps is None else space_timesteps(num_timesteps, steps)
-
-
 def describe_steps(steps: Steps | None) -> str:
     """ "full", "250", "ddim50" or "10,15,20"."""
     if steps is None:
         return "full"
     return ",".join(str(count) for count in steps) if isinstance(steps, list) else str(steps)
+
+
+class Spaced(Solver, ABC):
+    """Solvers of the timesteps that a spacing keeps.
+
+    Args:
+        steps: how many, or a form of `space_timesteps` that the spacing takes; None for all, or those it lists.
+        spacing: which timesteps; None is `Trailing()`.
+        clip: whether the estimate of x0 is clipped to [-1, 1].
+    """
+
+    def __init__(self, steps: Steps | None, spacing: Spacing | None, clip: bool) -> None:
+        self.steps = check_steps(steps)
+        self.spacing = Trailing() if spacing is None else spacing
+        self.clip = check_flag("clip", clip, "use true for images in [-1, 1], false for latents")
+
+    def check(self, schedule: NoiseSchedule) -> None:
+        self.indices(schedule)
+
+    def indices(self, schedule: NoiseSchedule) -> Tensor:
+        """Timesteps (N,) int64 on the CPU, falling.
+
+        Raises:
+            ValueError: the steps do not fit the schedule.
+        """
+        return check_falling(self.spacing.indices(schedule, self.steps), schedule.num_timesteps, "spacing")
 
 
 class Around(Solver, ABC):

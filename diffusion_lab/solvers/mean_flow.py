@@ -7,14 +7,14 @@ import math
 import torch
 from torch import Tensor
 
-from diffusion_lab.diffusion import Denoiser, NoiseSchedule
+from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.diffusion.schedule import working_dtype
 from diffusion_lab.networks.second_time import takes_interval
-from diffusion_lab.solvers.base import Bar, Noise, Solver, check_steps, describe_steps
-from diffusion_lab.solvers.spacing import Spacing, Steps, Trailing, check_falling
+from diffusion_lab.solvers.base import Bar, Noise, Spaced, describe_steps
+from diffusion_lab.solvers.spacing import Spacing, Steps
 
 
-class AverageVelocity(Solver):
+class AverageVelocity(Spaced):
     """x_r = x_s - (s - r) u(x_s, r, s), from each timestep kept to the next, and from the last to r = 0, the data.
 
     s in [0, 1] is the position on the straight path, 0 at the data, and u = eps_hat - x0_hat of the network's answer
@@ -35,14 +35,10 @@ class AverageVelocity(Solver):
     """
 
     def __init__(self, steps: Steps | None = 1, spacing: Spacing | None = None) -> None:
-        self.steps = check_steps(steps)
-        self.spacing = Trailing() if spacing is None else spacing
+        super().__init__(steps, spacing, clip=False)
 
     def describe(self) -> str:
         return f"meanflow-{describe_steps(self.steps)}-{self.spacing.describe()}"
-
-    def check(self, schedule: NoiseSchedule) -> None:
-        self.indices(schedule)
 
     def check_model(self, denoiser: Denoiser) -> None:
         if not takes_interval(denoiser.network):
@@ -50,14 +46,6 @@ class AverageVelocity(Solver):
                 "_target_=AverageVelocity must have a model that was trained on intervals; train with method=meanflow, "
                 "or use solver=euler"
             )
-
-    def indices(self, schedule: NoiseSchedule) -> Tensor:
-        """Timesteps (N,) int64 on the CPU, falling.
-
-        Raises:
-            ValueError: the steps do not fit the schedule.
-        """
-        return check_falling(self.spacing.indices(schedule, self.steps), schedule.num_timesteps, "spacing")
 
     def solve(self, denoiser: Denoiser, x_T: Tensor, noise: Noise, bar: Bar, cond: dict[str, Tensor]) -> Tensor:
         schedule, dtype, kept = denoiser.schedule, working_dtype(x_T), self.indices(denoiser.schedule)

@@ -25,15 +25,15 @@ from torch import Tensor
 from diffusion_lab.arguments import check_flag, check_integer, check_number
 from diffusion_lab.diffusion import Denoiser, Estimate, NoiseSchedule
 from diffusion_lab.diffusion.schedule import working_dtype
-from diffusion_lab.solvers.base import Bar, Noise, Solver, check_steps, describe_steps
-from diffusion_lab.solvers.spacing import Karras, Spacing, Steps, Trailing, check_falling, nearest
+from diffusion_lab.solvers.base import Bar, Noise, Spaced, describe_steps
+from diffusion_lab.solvers.spacing import Karras, Spacing, Steps, nearest
 
 _USE = "18 is EDM's number for CIFAR-10"
 
 Step = Callable[[int, Tensor, Tensor], Tensor]  # step(k, z, x0) -> z at level k+1
 
 
-class NoiseLevelSolver(Solver):
+class NoiseLevelSolver(Spaced):
     """Solvers with one network call per step: a subclass gives its name and its step; the steps are N network calls.
 
     The state is float64, and z starts as sqrt(1 + s^2) x_T at the noisiest timestep kept, which is
@@ -53,9 +53,7 @@ class NoiseLevelSolver(Solver):
     name: str
 
     def __init__(self, steps: Steps | None = 50, spacing: Spacing | None = None, clip: bool = True) -> None:
-        self.steps = check_steps(steps)
-        self.spacing = Trailing() if spacing is None else spacing
-        self.clip = check_flag("clip", clip, "use true for images in [-1, 1], false for latents")
+        super().__init__(steps, spacing, clip)
 
     @abstractmethod
     def stepper(self, levels: list[float], noise: Noise) -> Step:
@@ -66,20 +64,9 @@ class NoiseLevelSolver(Solver):
             noise: standard normal noise(k, like) of step k.
         """
 
-    def check(self, schedule: NoiseSchedule) -> None:
-        self.indices(schedule)
-
     def describe(self) -> str:
         words = [self.name, self.spacing.describe(), *([] if self.clip else ["unclipped"])]
         return "-".join([words[0], *([] if self.steps is None else [describe_steps(self.steps)]), *words[1:]])
-
-    def indices(self, schedule: NoiseSchedule) -> Tensor:
-        """Timesteps (N,) int64 on the CPU, falling.
-
-        Raises:
-            ValueError: the steps do not fit the schedule.
-        """
-        return check_falling(self.spacing.indices(schedule, self.steps), schedule.num_timesteps, "spacing")
 
     def solve(self, denoiser: Denoiser, x_T: Tensor, noise: Noise, bar: Bar, cond: dict[str, Tensor]) -> Tensor:
         estimate, kept = estimator(denoiser, x_T, cond), self.indices(denoiser.schedule)
@@ -129,7 +116,7 @@ class Euler(NoiseLevelSolver):
         return step
 
 
-class Heun(Solver):
+class Heun(Spaced):
     """EDM's solver of second order (Karras et al. 2022, algorithms 1 and 2), for any path with z = x0 + s eps:
 
         dz/ds = (z - D(z, s))/s = eps_hat,    s = sigma_t/alpha_t.
@@ -166,6 +153,8 @@ class Heun(Solver):
         s_noise: standard deviation of the noise added; a little above 1 makes up for denoising that removes too much.
     """
 
+    spacing: Karras
+
     def __init__(
         self,
         steps: int = 18,
@@ -178,17 +167,14 @@ class Heun(Solver):
         s_max: float | None = None,
         s_noise: float = 1.0,
     ) -> None:
-        self.steps = check_integer("steps", steps, 1, _USE)
-        self.spacing = Karras(rho, sigma_min, sigma_max)
-        self.clip = check_flag("clip", clip, "use false for the published setting")
+        check_integer("steps", steps, 1, _USE)
+        check_flag("clip", clip, "use false for the published setting")
+        super().__init__(steps, Karras(rho, sigma_min, sigma_max), clip)
         self.s_churn = check_number("s_churn", s_churn, "[)", 0, math.inf, "use 0.0 for the deterministic solver")
         self.s_min = check_number("s_min", s_min, "[)", 0, math.inf, "use 0.0 for no lower limit")
         highest = math.inf if s_max is None else s_max
         self.s_max = check_number("s_max", highest, "[]", self.s_min, math.inf, "use null for no upper limit")
         self.s_noise = check_number("s_noise", s_noise, "()", 0, math.inf, "use 1.0, or 1.003 as in the paper")
-
-    def check(self, schedule: NoiseSchedule) -> None:
-        self.indices(schedule)
 
     def with_steps(self, steps: Steps) -> Heun:
         solver = copy.copy(self)

@@ -131,7 +131,7 @@ def check_falling(timesteps: Tensor, num_timesteps: int, key: str) -> Tensor:
         ValueError: they do not.
     """
     shown = timesteps.tolist()
-    if not shown or not all(0 <= t < num_timesteps for t in shown):
+    if not shown or min(shown) < 0 or max(shown) >= num_timesteps:
         raise ValueError(f"{key}={shown} must be timesteps of the schedule, 0 to {num_timesteps - 1}; use some of them")
     if not (timesteps.diff() < 0).all():
         raise ValueError(f"{key}={shown} must fall, with the noisiest timestep first; sort them and name each once")

@@ -99,13 +99,6 @@ class ProbePairs(NamedTuple):
     t: Tensor  # (N,) timesteps
     index: Tensor  # (N,) number of the pair among those of the global batch
 
-    @staticmethod
-    def join(parts: list[ProbePairs]) -> ProbePairs:
-        """All pairs, in the order of the parts."""
-        x0, t, index = (torch.cat([getattr(part, name) for part in parts]) for name in ("x0", "t", "index"))
-        cond = {key: torch.cat([part.cond[key] for part in parts]) for key in parts[0].cond}
-        return ProbePairs(x0, cond, t, index)
-
 
 class Probed(NamedTuple):
     """The probed pairs of one microbatch, their losses before the update, and what is rewarded."""
@@ -115,14 +108,6 @@ class Probed(NamedTuple):
     before: Tensor  # (N,) losses at theta_k
     rewarded: Tensor  # (M,C,H,W) images whose actions are rewarded; their pairs are the last M |S|
     u: Tensor  # (M,) their actions
-
-    @staticmethod
-    def join(parts: list[Probed]) -> Probed:
-        """Those of all microbatches, in their order."""
-        before, rewarded, u = (
-            torch.cat([getattr(part, name) for part in parts]) for name in ("before", "rewarded", "u")
-        )
-        return Probed(ProbePairs.join([part.pairs for part in parts]), parts[0].total, before, rewarded, u)
 
 
 def queue_pairs(x0: Tensor, cond: dict[str, Tensor], grid: Tensor) -> ProbePairs:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -120,6 +120,18 @@ class Context:
         return self._streams.generator(self.device, stream, self.step)
 
 
+def joined(parts: Sequence[Any]) -> Any:
+    """The rows of several records of one kind, tensor by tensor; what is no tensor is that of the first."""
+    first = parts[0]
+    if isinstance(first, Tensor):
+        return torch.cat(list(parts))
+    if isinstance(first, Mapping):
+        return {key: joined([part[key] for part in parts]) for key in first}
+    if hasattr(first, "_fields"):
+        return type(first)(*map(joined, zip(*parts, strict=True)))
+    return first
+
+
 @dataclass
 class StepRecord:
     """The rows of one update on this process, detached from the graph.
@@ -154,28 +166,8 @@ class StepRecord:
         """The record of an update from those of its microbatches."""
         if len(records) == 1:
             return records[0]
-        x0, t, loss, objective = (
-            torch.cat([getattr(r, name) for r in records]) for name in ("x0", "t", "loss", "objective")
-        )
-        cond = {key: torch.cat([r.cond[key] for r in records]) for key in records[0].cond}
-        tracked = [r.errors for r in records if r.errors is not None]
-        errors = torch.cat(tracked) if tracked else None
-        weights = [r.weight for r in records if r.weight is not None]
-        weight = torch.cat(weights) if weights else None
-        auxiliary = {name: torch.cat([r.auxiliary[name] for r in records]) for name in records[0].auxiliary}
-        numbers = [r.index for r in records if r.index is not None]
-        return StepRecord(
-            x0,
-            cond,
-            t,
-            loss,
-            objective,
-            errors,
-            microbatches=tuple(len(r.t) for r in records),
-            weight=weight,
-            auxiliary=auxiliary,
-            index=torch.cat(numbers) if numbers else None,
-        )
+        rows = joined([vars(record) for record in records])
+        return StepRecord(**rows | {"microbatches": tuple(len(record.t) for record in records), "_all": None})
 
     def gather(self, local: Tensor) -> Tensor:
         """Rows of all processes in the order of the global batch: (A*b, ...) -> (G, ...), equal on all of them.

@@ -49,7 +49,7 @@ from diffusion_lab.timesteps.beta_policy import (
     queue_pairs,
     reward_pairs,
 )
-from diffusion_lab.timesteps.context import Context, Probe, StepRecord
+from diffusion_lab.timesteps.context import Context, Probe, StepRecord, joined
 from diffusion_lab.timesteps.grid import default_grid, masses, strided
 
 REMEMBERED = 64  # images whose distributions make up the running marginal
@@ -220,7 +220,7 @@ class LearnedBeta(TimestepSampler):
         number = torch.div(start + mine, every, rounding_mode="floor")
         pairs = reward_pairs(x0, context.cond, mine, number, self.selected, first=points)
         if context.micro == 0:
-            pairs = ProbePairs.join([queue_pairs(x0, context.cond, self._grid), pairs])
+            pairs = joined([queue_pairs(x0, context.cond, self._grid), pairs])
         total = points + -(-context.global_rows(len(x0)) // every) * chosen
         before = self._losses(context.probe_for(self), pairs, total, seed=2 * context.step)
         # The first microbatch begins a new list, which discards draws that were never observed.
@@ -240,7 +240,8 @@ class LearnedBeta(TimestepSampler):
     def observe(self, record: StepRecord, context: Context) -> None:
         if context.step % self.every:
             return
-        probed, self._probed = Probed.join(self._probed), []
+        probed: Probed = joined(self._probed)
+        self._probed = []
         seed = 2 * context.step + (not self.common_noise)
         change = probed.before - self._losses(context.probe_for(self), probed.pairs, probed.total, seed)
         queued = probed.pairs.index < len(self._grid)

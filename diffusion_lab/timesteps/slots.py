@@ -30,18 +30,20 @@ from diffusion_lab.timesteps.wrappers import stratified_uniform
 UNREADABLE = (OSError, ValueError, TypeError, KeyError, IndexError, OverflowError)
 
 
-def read_curve(loss_curve: Sequence[float] | str | Path, num_timesteps: int) -> Tensor:
+def read_curve(loss_curve: Sequence[float] | str | Path | None, num_timesteps: int) -> Tensor:
     """The loss of each timestep, (T,) float64.
 
     Args:
         loss_curve: losses of L equal ranges of timesteps, L <= T; or a file: a JSON list of them; a run's
             metrics.jsonl, whose last val/loss_t is used; or the data.npz of `analysis=per_timestep` or `slots` of one
-            model, which has the loss of every single timestep. Nothing in a file is executed.
+            model, which has the loss of every single timestep. Nothing in a file is executed. None: equal losses.
         num_timesteps: T, the number of timesteps.
 
     Raises:
         ValueError: an unreadable file, losses of other timesteps, or numbers that are no losses.
     """
+    if loss_curve is None:
+        return torch.ones(num_timesteps, dtype=torch.float64)
     if isinstance(loss_curve, str | Path) and Path(loss_curve).suffix == Path(DATA).suffix:
         return check_losses(_of_analysis(loss_curve, num_timesteps))
     curve = _of_ranges(loss_curve)
@@ -186,8 +188,7 @@ class EqualLossSlots(TimestepSampler):
                 "give sampler.loss_curve or sampler.update_every=500"
             )
         self.num_slots, self.update_every = num_slots, update_every
-        curve = torch.ones(num_timesteps) if loss_curve is None else read_curve(loss_curve, num_timesteps)
-        self.register_buffer("edges", equal_sum_slots(curve, num_slots))
+        self.register_buffer("edges", equal_sum_slots(read_curve(loss_curve, num_timesteps), num_slots))
         self.register_buffer("seen_loss", torch.zeros(num_timesteps, dtype=torch.float64))
         self.register_buffer("seen_count", torch.zeros(num_timesteps, dtype=torch.float64))
 
@@ -259,8 +260,7 @@ class SlotRestricted(FixedSampler):
         loss_curve: Sequence[float] | ReadPath | None = None,
     ) -> None:
         if edges is None:
-            curve = torch.ones(num_timesteps) if loss_curve is None else read_curve(loss_curve, num_timesteps)
-            bounds = equal_sum_slots(curve, num_slots)
+            bounds = equal_sum_slots(read_curve(loss_curve, num_timesteps), num_slots)
         elif loss_curve is not None:
             raise ValueError(f"edges={list(edges)} must be null beside loss_curve, which gives them; use one of both")
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -208,20 +208,12 @@ def _steps_between_looks(device: torch.device) -> int:
     return 1 if device.type == "cpu" else 20
 
 
-class _Evaluated:
+class _Evaluated(nn.Module):
     """What a probe needs of a denoiser, from a network and the function of its losses."""
 
     def __init__(self, network: nn.Module, losses: Losses) -> None:
-        self._network, self._losses = network, losses
-
-    def modules(self) -> Iterator[nn.Module]:
-        return self._network.modules()
-
-    def eval(self) -> nn.Module:
-        return self._network.eval()
-
-    def parameters(self) -> Iterator[nn.Parameter]:
-        return self._network.parameters()
+        super().__init__()
+        self.network, self._losses = network, losses
 
     def loss(self, x0: Tensor, eps: Tensor, t: Tensor, **cond: Tensor) -> SimpleNamespace:
         return SimpleNamespace(native=self._losses(x0, eps, t, **cond))

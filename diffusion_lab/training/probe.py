@@ -77,12 +77,8 @@ class DenoiserProbe:
             **cond: conditions, a row per pair.
         """
         eps = self._noise((total, *x0.shape[1:]), x0.device, seed)[index]
-        parts = []
         with nullcontext() if keep_mode else eval_mode(self.denoiser), self.precision():
-            for some in self._calls(len(x0), x0.device):
-                here = {key: value[some] for key, value in cond.items()}
-                parts.append(self.denoiser.loss(x0[some], eps[some], t[some], **here).native)
-        return torch.cat(parts)
+            return torch.cat([self._native(some, x0, eps, t, cond) for some in self._calls(len(x0), x0.device)])
 
     def grad_sq_norm(self, x0: Tensor, t: Tensor, seed: int, **cond: Tensor) -> Tensor:
         """Squared norm of each image's gradient at its own timestep: (B,C,H,W), (B,) -> (B,) float64.
@@ -94,10 +90,7 @@ class DenoiserProbe:
         norms = []
         with self._as_in_evaluation(), torch.enable_grad():
             for i in range(len(x0)):
-                one = slice(i, i + 1)
-                here = {key: value[one] for key, value in cond.items()}
-                native = self.denoiser.loss(x0[one], eps[one], t[one], **here).native.sum()
-                gradients = torch.autograd.grad(native, parameters, allow_unused=True)
+                gradients = self._gradients(i, x0, eps, t, cond, parameters)
                 norms.append(sum(g.double().square().sum() for g in gradients if g is not None))
         return torch.stack(norms)
 
@@ -117,10 +110,7 @@ class DenoiserProbe:
             for k in range(rank(), times, world_size()):
                 total, squares = [torch.zeros_like(p) for p in parameters], moments.new_zeros(())
                 for i in range(images):
-                    one = slice(i, i + 1)
-                    here = {key: value[one] for key, value in cond.items()}
-                    native = self.denoiser.loss(x0[one], eps[k, one], t[k : k + 1], **here).native.sum()
-                    gradients = torch.autograd.grad(native, parameters, allow_unused=True)
+                    gradients = self._gradients(i, x0, eps[k], t[k].expand(images), cond, parameters)
                     for place, g in zip(total, gradients, strict=True):
                         if g is not None:
                             place += g
@@ -130,6 +120,18 @@ class DenoiserProbe:
                 moments[1, k] = squares / images
         variance, second = sum_(moments)
         return variance.clamp(min=0), second
+
+    def _native(self, some: Tensor | slice, x0: Tensor, eps: Tensor, t: Tensor, cond: dict[str, Tensor]) -> Tensor:
+        """Native loss of some of the rows."""
+        here = {key: value[some] for key, value in cond.items()}
+        return self.denoiser.loss(x0[some], eps[some], t[some], **here).native
+
+    def _gradients(
+        self, i: int, x0: Tensor, eps: Tensor, t: Tensor, cond: dict[str, Tensor], parameters: list[nn.Parameter]
+    ) -> tuple[Tensor | None, ...]:
+        """Those of the loss of row i; None where a parameter has none."""
+        native = self._native(slice(i, i + 1), x0, eps, t, cond).sum()
+        return torch.autograd.grad(native, parameters, allow_unused=True)
 
     def _calls(self, rows: int, device: torch.device) -> Sequence[Tensor]:
         """0..rows-1, split into as few network calls as `max_rows` allows, all of about the same size: on a CPU small

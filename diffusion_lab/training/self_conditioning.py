@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from diffusion_lab.arguments import check_flag, check_number
 from diffusion_lab.diffusion import Denoiser, Estimate, Reverse
 from diffusion_lab.diffusion.schedule import copied
+from diffusion_lab.solvers.base import clip_fault
 from diffusion_lab.streams import Streams
 from diffusion_lab.training.model_kind import DiffusionModel, Parts
 from diffusion_lab.training.module import DiffusionModule, Losses, Pairs
@@ -150,12 +151,8 @@ class SelfConditionedModel(DiffusionModel):
                 f"task={type(data.conditions.task).__name__} must be image_generation with self-conditioning, as its "
                 "network is given another image already; use model=diffusion"
             )
-        bounds = data.source.value_range
-        if self.clip and (bounds is None or bounds[0] < -1 or bounds[1] > 1):
-            yield (
-                f"model.clip=true must be false with {data.source.name}, whose values leave the [-1, 1] it cuts to; "
-                "use model.clip=false"
-            )
+        if self.clip and (fault := clip_fault("model", data.source.name, data.source.value_range)):
+            yield fault
 
     def in_channels(self, channels: int) -> int:
         return 2 * channels

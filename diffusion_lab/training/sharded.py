@@ -112,7 +112,7 @@ def local(value: Tensor) -> Tensor:
 
 
 def locals_of(values: Iterable[Tensor]) -> list[Tensor]:
-    """`local` of each."""
+    """`local` of each, without a call for each of a network's many weights."""
     return [value.to_local() if isinstance(value, DTensor) else value for value in values]
 
 

@@ -24,6 +24,7 @@ from diffusion_lab.data import ImageDataModule, ValBatch
 from diffusion_lab.data.own_batches import OwnBatches
 from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.distributed import sum_
+from diffusion_lab.metrics.timestep_mean import TimestepMean
 from diffusion_lab.streams import Streams
 
 TOGETHER = 32  # steps whose losses are added up in one operation
@@ -61,30 +62,6 @@ def validation_losses(
     t = fixed_timesteps(ids.cpu(), total, denoiser.num_timesteps, repeat, streams).to(image.device)
     eps = fixed_noise(ids, tuple(image.shape[1:]), repeat, streams).to(image.device)
     return t, denoiser.loss(image, eps, t, **(cond or {})).native
-
-
-class BinnedLoss:
-    """The mean loss of each of `bins` equal ranges of timesteps, t in range floor(t bins/T), summed in float64.
-
-    Args:
-        bins: number of ranges, 1..T.
-        num_timesteps: T.
-        device: of the losses.
-    """
-
-    def __init__(self, bins: int, num_timesteps: int, device: torch.device) -> None:
-        self.bins, self.num_timesteps = bins, num_timesteps
-        self._table = torch.zeros(2, bins, dtype=torch.float64, device=device)
-
-    def add(self, t: Tensor, loss: Tensor) -> None:
-        """Add the losses (n,) at timesteps (n,)."""
-        values = torch.stack([loss.double(), torch.ones_like(loss, dtype=torch.float64)])
-        self._table.index_add_(1, t * self.bins // self.num_timesteps, values)
-
-    def mean(self) -> Tensor:
-        """(bins,) over all processes, on which it must be called once; NaN for a range without losses."""
-        total, count = sum_(self._table)
-        return total / count
 
 
 class LossMean:
@@ -132,8 +109,9 @@ class ValidationLoss:
 
     def __init__(self, denoiser: Denoiser, trainer: Trainer) -> None:
         self._denoiser, self._trainer, self._streams = denoiser, trainer, Streams(0)
-        steps = denoiser.num_timesteps
-        self._binned = BinnedLoss(min(BINS, steps), steps, trainer.strategy.root_device)
+        self._bins = min(BINS, denoiser.num_timesteps)
+        with trainer.strategy.root_device:
+            self._table = TimestepMean(self._bins)  # of ranges of timesteps
         self._own = OwnBatches(denoiser.network)
         self._seen, self._images = 0, 0  # images so far on this process, and of all processes at the end
 
@@ -151,12 +129,12 @@ class ValidationLoss:
             ids %= self._images  # several processes repeat the first images, so that each has as many
         self._seen += len(image)
         with self._own.fit(image):
-            losses = validation_losses(self._denoiser, image, ids, self._images, 0, self._streams, cond)
-        self._binned.add(*losses)
+            t, loss = validation_losses(self._denoiser, image, ids, self._images, 0, self._streams, cond)
+        self._table.update(t * self._bins // self._denoiser.num_timesteps, loss)
 
     def mean(self) -> Tensor:
         """() the mean over the ranges of timesteps, on all processes."""
-        return torch.nanmean(self._binned.mean())
+        return torch.nanmean(self._table.totals(across_ranks=True).mean())
 
     def _total(self, rows: int) -> int:
         """Number of images of one's own loader: of its data set, or of its batches."""

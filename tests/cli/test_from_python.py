@@ -12,7 +12,7 @@ from diffusion_lab import Denoiser, DiffusionModule, Streams, TimestepSampling, 
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig
 from diffusion_lab.diffusion import MinSNR, V, cosine
 from diffusion_lab.networks import UNet
-from diffusion_lab.networks.checks import check_labelled
+from diffusion_lab.networks.checks import check_label
 from diffusion_lab.runs.record import write_record
 from diffusion_lab.solvers import DDIM
 from diffusion_lab.timesteps import Uniform
@@ -82,7 +82,7 @@ def test_errors_name_the_arguments_of_the_function_that_was_called(in_folder: Pa
 
 def test_parts_that_are_called_from_python_speak_of_their_arguments() -> None:
     with pytest.raises(ValueError, match="give the network the data's number of classes and the data conditional=True"):
-        check_labelled(None, 10)
+        check_label(None, 10)
     with pytest.raises(ValueError, match="num_res_blocks=0 must be an integer >= 1; give a positive number$"):
         UNet(1, 1, 8, num_res_blocks=0)
     denoiser = Denoiser(torch.nn.Conv2d(1, 1, 1), schedule=cosine(10), prediction=V())

@@ -10,12 +10,11 @@ from diffusion_lab.networks.adm_layers import (
     ADMAttention,
     ADMDownsample,
     ADMResBlock,
-    ADMUpsample,
     cos_sin_embedding,
     double,
     halve,
 )
-from diffusion_lab.networks.layers import TimeEmbedding
+from diffusion_lab.networks.layers import TimeEmbedding, Upsample
 from tests.networks.filling import fill, numbers
 
 
@@ -112,7 +111,7 @@ def test_halving_pads_on_all_sides():
 
 
 def test_doubling_repeats_pixels():
-    layer, x = fill(ADMUpsample(4)).double(), numbers((1, 4, 3, 3), 80)
+    layer, x = fill(Upsample(torch.nn.Conv2d(4, 4, 3, padding=1))).double(), numbers((1, 4, 3, 3), 80)
     repeated = x.repeat_interleave(2, -1).repeat_interleave(2, -2)
     assert torch.allclose(layer(x, torch.zeros(1)), F.conv2d(repeated, layer.conv.weight, layer.conv.bias, padding=1))
 

@@ -152,7 +152,7 @@ def test_halving_pads_right_and_bottom():
 
 
 def test_doubling_repeats_pixels():
-    layer = warm(Upsample(4))
+    layer = warm(Upsample(torch.nn.Conv2d(4, 4, 3, padding=1)))
     x = torch.randn(1, 4, 3, 5).double().requires_grad_()
     repeated = x.repeat_interleave(2, -1).repeat_interleave(2, -2)
     expected = F.conv2d(repeated, layer.conv.weight, layer.conv.bias, padding=1)
