@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from diffusion_lab.failure import Failure
+from diffusion_lab.failure import Failure, Interruption
 
 
 def is_distributed() -> bool:
@@ -76,6 +76,8 @@ def raised_on_all() -> Iterator[None]:
     own = None
     try:
         yield
+    except Interruption:
+        raise  # at once
     except Exception as error:
         own = error
     said = gather_objects(own and (str(own) or type(own).__name__))

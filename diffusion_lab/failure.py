@@ -5,6 +5,11 @@ from __future__ import annotations
 import reprlib
 
 
+class Interruption(Exception):
+    """Asks the run to stop, from a signal's handler, so that it may be raised in any line; it is no error, and the run
+    can be continued. What catches every Exception lets it pass."""
+
+
 class Failure(RuntimeError):
     """The run cannot continue; the message says why and what to do. Exit code 1."""
 

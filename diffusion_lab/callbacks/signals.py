@@ -14,13 +14,14 @@ from typing import Any
 import torch
 
 from diffusion_lab.distributed import gather_objects, is_distributed, rank, sum_
+from diffusion_lab.failure import Interruption
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 MOVED = -1  # in place of a signal: the run folder was moved
 REASONS = (*SIGNALS, MOVED)
 
 
-class Interrupted(Exception):  # not an error: the run can be continued
+class Interrupted(Interruption):
     """A signal asked the run to stop; a checkpoint was written at the step boundary after it."""
 
     status = "interrupted"

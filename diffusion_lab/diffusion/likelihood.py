@@ -150,7 +150,8 @@ class EmpiricalFloor:
         highest = torch.maximum(self._top, logits.amax(1))
         kept, r = (self._top - highest).exp(), (logits - highest[:, None]).exp_()
         self._total, self._square = self._total * kept + r.sum(1), self._square * kept + r @ length
-        self._mean, self._top = self._mean * kept[:, None] + r @ d, highest
+        self._mean.mul_(kept[:, None]).addmm_(r, d)  # in place, as it is the largest
+        self._top = highest
 
     def value(self) -> Tensor:
         """(K,) float64 the floor, once all images have been added."""

@@ -14,7 +14,7 @@ import torch
 
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.diffusion import bits_per_dim
-from diffusion_lab.distributed import sum_
+from diffusion_lab.distributed import raised_on_all, sum_
 from diffusion_lab.metrics.metric import Given, Model
 from diffusion_lab.metrics.noised_images import OfNoisedImages, noised_images
 
@@ -27,8 +27,9 @@ class BitsPerDim(OfNoisedImages):
     def __call__(self, given: Given) -> float:
         model, images = given.model, self.count(given.num_samples, given.model.data)
         total = torch.zeros((), dtype=torch.float64, device=model.device)
-        for x0, cond, noise in noised_images(model, images, model.denoiser.num_timesteps, self.name):
-            total += bits_per_dim(model.denoiser, x0, noise, **cond).total.double().sum()
+        with raised_on_all():
+            for x0, cond, noise in noised_images(model, images, model.denoiser.num_timesteps, self.name):
+                total += bits_per_dim(model.denoiser, x0, noise, **cond).total.double().sum()
         return float(sum_(total)) / images
 
     def check(self, num_samples: int, data: ImageDataModule) -> None:

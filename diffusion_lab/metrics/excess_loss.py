@@ -26,7 +26,7 @@ from torch import Tensor
 
 from diffusion_lab.arguments import check_integer, check_number
 from diffusion_lab.diffusion import Denoiser, NoiseSchedule
-from diffusion_lab.distributed import rank, sum_, world_size
+from diffusion_lab.distributed import raised_on_all, rank, sum_, world_size
 from diffusion_lab.metrics.floor import formula_floor, image_floors
 from diffusion_lab.metrics.metric import Given, Model
 from diffusion_lab.metrics.noised_images import OfNoisedImages, noised_images
@@ -42,7 +42,7 @@ class ExcessLoss(OfNoisedImages):
         low: where they begin, log SNR.
         high: where they end, log SNR; at 6 the noise is a twentieth of the signal.
         floor_images: training images over which the floor is a mean, evenly spread. Before the first evaluation the
-            training set is read once, or for each `floor.together` of them.
+            training set is read once for as many of them as fit into 128 MB, 52 of 64 pixels and 24 levels.
 
     Raises:
         ValueError: an argument out of range; from `check_model`, a schedule that lacks some of the levels.
@@ -104,8 +104,9 @@ class ExcessLoss(OfNoisedImages):
             count = min(self.floor_images, whole)
             chosen = [k * whole // count for k in range(count)][rank() :: world_size()]
             total = torch.zeros(len(t), dtype=torch.float64)
-            if chosen:  # there may be fewer than ranks
-                total = image_floors(data, chosen, eps_of, snr, model.progress).sum(0)
+            with raised_on_all():
+                if chosen:  # there may be fewer than ranks
+                    total = image_floors(data, chosen, eps_of, snr, model.progress).sum(0)
             self._floors[key] = sum_(total.to(model.device)).cpu() / count * snr
         return self._floors[key]
 
@@ -121,10 +122,11 @@ def eps_losses(model: Model, t: Tensor, images: int) -> Tensor:
     """
     schedule = model.denoiser.schedule
     total = torch.zeros(len(t), dtype=torch.float64, device=model.device)
-    for x0, cond, noise in noised_images(model, images, len(t), "loss of test images"):
-        for k, at in enumerate(t.tolist()):
-            rows = torch.full((len(x0),), at, device=x0.device)
-            x_t = schedule.perturb(x0, noise(k, x0), rows)
-            error = model.denoiser.estimate(x_t, rows, **cond).x0.double() - x0
-            total[k] += error.square().flatten(1).mean(1).sum()
+    with raised_on_all():
+        for x0, cond, noise in noised_images(model, images, len(t), "loss of test images"):
+            for k, at in enumerate(t.tolist()):
+                rows = torch.full((len(x0),), at, device=x0.device)
+                x_t = schedule.perturb(x0, noise(k, x0), rows)
+                error = model.denoiser.estimate(x_t, rows, **cond).x0.double() - x0
+                total[k] += error.square().flatten(1).mean(1).sum()
     return (sum_(total) / images).cpu() * schedule.snr.cpu()[t]

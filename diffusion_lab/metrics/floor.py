@@ -32,7 +32,7 @@ def formula_floor(data: ImageDataModule, schedule: NoiseSchedule) -> Tensor | No
 
 def together(data: ImageDataModule, num_snrs: int) -> int:
     """Number of images whose floors at so many signal-to-noise ratios fit into `HELD`, at least 1."""
-    return max(1, HELD // (num_snrs * math.prod(data.shape)))
+    return max(1, HELD // ((num_snrs + 2) * math.prod(data.shape)))  # and the image with its noise
 
 
 def image_floors(

@@ -22,6 +22,7 @@ from diffusion_lab.cache_folder import cache_folder, one_at_a_time
 from diffusion_lab.data import ImageDataModule, ImageSource
 from diffusion_lab.data.pixels import as_bytes
 from diffusion_lab.distributed import broadcast_, rank
+from diffusion_lab.failure import Interruption
 from diffusion_lab.files import replacing
 from diffusion_lab.metrics.features import MIB, FeatureExtractor, SmallClassifier, check_call
 from diffusion_lab.metrics.learn_features import DIMS, FORMAT, LARGEST, alone, at_most, dim_for, learn, new_network
@@ -200,14 +201,15 @@ class OwnFeatures(FeatureExtractor):
             FileNotFoundError: there is none.
             ValueError: it is another file, or of other images.
         """
-        network = self._new()
         try:
             content = torch.load(path, map_location="cpu", weights_only=True)
             record, state = content["record"], content["state"]
             different = [key for key, value in self.record.items() if record.get(key) != value]
+            with torch.random.fork_rng(devices=[]):  # one that is then trained begins with the first numbers
+                network = self._new()
             if not different:
                 network.load_state_dict(state)
-        except FileNotFoundError:
+        except (FileNotFoundError, Interruption):
             raise
         except Exception:  # torch raises more than ten classes of errors for files that it did not write
             raise ValueError(

@@ -25,6 +25,7 @@ from diffusion_lab.cache_folder import cache_folder
 from diffusion_lab.data import ImageSet
 from diffusion_lab.data.pixels import as_bytes
 from diffusion_lab.distributed import is_distributed, raised_on_all, rank, sum_, world_size
+from diffusion_lab.failure import Interruption
 from diffusion_lab.files import file_sha256, replacing
 from diffusion_lab.metrics.features import FeatureExtractor, features_of, images_per_call
 from diffusion_lab.metrics.generated import Moments, Statistics
@@ -205,6 +206,8 @@ def _arrays(path: Path, expected: dict[str, Any], *keys: str) -> list[np.ndarray
     try:
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             metadata, arrays = json.loads(str(file["metadata"])), [file[key] for key in keys]
+    except Interruption:
+        raise
     except Exception:  # zipfile and NumPy raise more than ten classes of errors for damaged files
         return None
     different = [key for key in sorted({*metadata, *expected}) if metadata.get(key) != expected.get(key)]
@@ -236,7 +239,8 @@ def reference_from_file(path: str | Path, extractor: FeatureExtractor) -> Refere
             f"reference={path}: there is no file {file}; use null for the data set's own statistics"
         )
     try:
-        arrays = unpack(file.read_bytes())
+        with file.open("rb") as opened:
+            arrays = unpack(opened, ("mu", "sigma"))
         mu, sigma = (np.asarray(arrays[key], dtype=np.float64) for key in ("mu", "sigma"))
     except (OSError, KeyError, ValueError, TypeError):
         raise ValueError(

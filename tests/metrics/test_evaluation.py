@@ -9,6 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from diffusion_lab import distributed
+from diffusion_lab.callbacks.signals import Interrupted
 from diffusion_lab.data import Digits, GaussianMixture, ImageDataModule
 from diffusion_lab.diffusion import Denoiser, Epsilon, FixedLarge, linear
 from diffusion_lab.metrics import (
@@ -183,6 +185,12 @@ def test_samples_that_are_not_finite_on_one_process_end_all_of_them_at_once(digi
     found = {rank: (kind, text) for rank, kind, text in (queue.get() for _ in ranks)}
     assert found[1][0] == "ValueError" and "40 of 40 samples are not finite" in found[1][1]
     assert found[0] == ("Failure", f"rank 1: {found[1][1]}")
+
+
+def test_an_interruption_inside_is_raised_at_once_and_asks_no_other_process(monkeypatch):
+    monkeypatch.setattr(distributed, "gather_objects", lambda x: pytest.fail("others would have to come to it"))
+    with pytest.raises(Interrupted), distributed.raised_on_all():
+        raise Interrupted(15, 1)
 
 
 # -- what is refused, before training -----------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 import torch
@@ -185,6 +186,23 @@ def test_a_network_is_trained_once(short, trainings):
     (path,) = short.glob("*.pt")
     assert path.name.startswith("own-given-") and path == first.weights_file()
     assert torch.equal(first(some(3)).features, again(some(3)).features)
+
+
+@pytest.mark.parametrize("there", [None, b"no weights", {}])
+def test_a_training_begins_with_the_first_random_numbers_whatever_was_read(short, there, monkeypatch):
+    """A network that was made to hold a file's weights had drawn them, so that all values were others."""
+    begun, features = [], own()
+    monkeypatch.setattr(own_features, "learn", lambda network, *_: begun.append(network.head.weight.clone()))
+    if there is not None:
+        features.weights_file().parent.mkdir(parents=True)
+        if there:
+            features.weights_file().write_bytes(there)
+        else:
+            torch.save({"record": features.record, "state": {}}, features.weights_file())
+    with suppress(Exception):
+        features.load()
+    with learn_features.alone():
+        assert torch.equal(begun[0], own()._new().head.weight)
 
 
 @pytest.mark.parametrize("content", [b"", b"no weights", None, b"\x80\x02X.", b"\x80\x02\x85\x86/\xcc\x00eu \x87."])

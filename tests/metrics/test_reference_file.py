@@ -5,6 +5,8 @@ import pickle
 import numpy as np
 import pytest
 
+from diffusion_lab import npz
+from diffusion_lab.callbacks.signals import Interrupted
 from diffusion_lab.files import file_sha256
 from diffusion_lab.metrics import Evaluation, extract, statistics
 from diffusion_lab.metrics.reference import reference_from_file
@@ -57,6 +59,28 @@ def test_other_arrays_are_one_sentence(digits, tmp_path, kind):
     arrays, message = BAD[kind]
     np.savez(tmp_path / "a.npz", **arrays)
     with pytest.raises(ValueError, match=message):
+        reference_from_file(tmp_path / "a.npz", digits.features)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_only_its_mean_and_covariance_are_read(digits, tmp_path, compressed, monkeypatch):
+    """Batches of images lie beside them in the files of ADM, and objects in others."""
+    monkeypatch.setattr(npz, "MOST", 10**5)
+    images, note = np.zeros((100, 64, 64, 3), np.uint8), np.array([None])
+    (np.savez_compressed if compressed else np.savez)(
+        tmp_path / "a.npz", arr_0=images, note=note, mu=np.zeros(D), sigma=np.eye(D)
+    )
+    assert np.array_equal(reference_from_file(tmp_path / "a.npz", digits.features).statistics.sigma, np.eye(D))
+
+
+def test_an_interruption_while_it_is_read_is_one(digits, tmp_path, monkeypatch):
+    np.savez(tmp_path / "a.npz", mu=np.zeros(D), sigma=np.eye(D))
+
+    def interrupted(*_, **__):
+        raise Interrupted(15, 1)
+
+    monkeypatch.setattr(np.lib.format, "read_array", interrupted)
+    with pytest.raises(Interrupted):
         reference_from_file(tmp_path / "a.npz", digits.features)
 
 

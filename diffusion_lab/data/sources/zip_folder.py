@@ -25,6 +25,7 @@ from diffusion_lab.data.pixels import Square
 from diffusion_lab.data.sources.encoded_images import EncodedImages, EncodedSource, random_split
 from diffusion_lab.data.sources.scan import scan_rows
 from diffusion_lab.data.sources.walk import counted, reason
+from diffusion_lab.failure import Interruption
 
 LABELS = "dataset.json"
 MOST_BYTES = {False: 64 * 2**20, True: 512 * 2**20}  # of an image, of LABELS: a zip bomb is refused unread
@@ -81,6 +82,8 @@ class Archive:
             raise ValueError(f"{member.file_size} bytes unpacked, more than {most}")
         try:
             return archive.read(member)
+        except Interruption:
+            raise
         except Exception as error:  # zipfile and what it unpacks with raise more than ten classes of errors
             raise ValueError(str(error)) from None
 
