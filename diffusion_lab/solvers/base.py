@@ -144,13 +144,14 @@ class Spaced(Solver, ABC):
     Args:
         steps: how many, or a form of `space_timesteps` that the spacing takes; None for all, or those it lists.
         spacing: which timesteps; None is `Trailing()`.
-        clip: whether the estimate of x0 is clipped to [-1, 1].
+        clip: whether the estimate of x0 is clipped to [-1, 1]; None for a solver that has no such choice.
     """
 
-    def __init__(self, steps: Steps | None, spacing: Spacing | None, clip: bool) -> None:
+    def __init__(self, steps: Steps | None, spacing: Spacing | None, clip: bool | None = None) -> None:
         self.steps = check_steps(steps)
         self.spacing = Trailing() if spacing is None else spacing
-        self.clip = check_flag("clip", clip, "use true for images in [-1, 1], false for latents")
+        if clip is not None:
+            self.clip = check_flag("clip", clip, "use true for images in [-1, 1], false for latents")
 
     def check(self, schedule: NoiseSchedule) -> None:
         self.indices(schedule)

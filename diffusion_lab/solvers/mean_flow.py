@@ -35,7 +35,7 @@ class AverageVelocity(Spaced):
     """
 
     def __init__(self, steps: Steps | None = 1, spacing: Spacing | None = None) -> None:
-        super().__init__(steps, spacing, clip=False)
+        super().__init__(steps, spacing)
 
     def describe(self) -> str:
         return f"meanflow-{describe_steps(self.steps)}-{self.spacing.describe()}"

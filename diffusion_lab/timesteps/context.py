@@ -6,7 +6,7 @@ b rows of this process and microbatch, A microbatches of one update, W processes
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 import torch
@@ -121,10 +121,12 @@ class Context:
 
 
 def joined(parts: Sequence[Any]) -> Any:
-    """The rows of several records of one kind, tensor by tensor; what is no tensor is that of the first."""
+    """The rows of several records of one kind, tensor by tensor, without those that are None; what is no tensor is that
+    of the first."""
+    parts = [part for part in parts if part is not None] or [None]
     first = parts[0]
     if isinstance(first, Tensor):
-        return torch.cat(list(parts))
+        return torch.cat(parts)
     if isinstance(first, Mapping):
         return {key: joined([part[key] for part in parts]) for key in first}
     if hasattr(first, "_fields"):
@@ -166,8 +168,9 @@ class StepRecord:
         """The record of an update from those of its microbatches."""
         if len(records) == 1:
             return records[0]
-        rows = joined([vars(record) for record in records])
-        return StepRecord(**rows | {"microbatches": tuple(len(record.t) for record in records), "_all": None})
+        names = [one.name for one in fields(StepRecord) if one.name not in ("microbatches", "_all")]
+        rows = {name: joined([getattr(record, name) for record in records]) for name in names}
+        return StepRecord(**rows, microbatches=tuple(len(record.t) for record in records))
 
     def gather(self, local: Tensor) -> Tensor:
         """Rows of all processes in the order of the global batch: (A*b, ...) -> (G, ...), equal on all of them.

@@ -213,7 +213,7 @@ class _Evaluated(nn.Module):
 
     def __init__(self, network: nn.Module, losses: Losses) -> None:
         super().__init__()
-        self.network, self._losses = network, losses
+        self.network, self._losses = network, losses.__call__  # no part of it, if the function is a module
 
     def loss(self, x0: Tensor, eps: Tensor, t: Tensor, **cond: Tensor) -> SimpleNamespace:
         return SimpleNamespace(native=self._losses(x0, eps, t, **cond))

@@ -7,16 +7,18 @@ from functools import partial
 import pytest
 import torch
 from lightning.pytorch import Trainer
-from torch import Tensor
+from torch import Tensor, nn
 
 from diffusion_lab.callbacks import TimestepSampling
 from diffusion_lab.data import Digits, ImageDataModule
 from diffusion_lab.diffusion import Denoiser, Epsilon, Unit, bound_weights, cosine
 from diffusion_lab.diffusion.variance import FixedLarge
+from diffusion_lab.eval_mode import eval_mode
 from diffusion_lab.networks import UNet
 from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps import LearnedBeta, LossSecondMoment, TimestepSampler, Uniform
 from diffusion_lab.training import DiffusionModule, LoopSampler, NotFinite
+from diffusion_lab.training.own_loop import _Evaluated
 
 STEPS, ROWS, T = 6, 16, 8
 
@@ -179,3 +181,23 @@ def _draw_twice(timesteps: LoopSampler) -> None:
 def _observe_a_mean(timesteps: LoopSampler) -> None:
     timesteps.draw(torch.zeros(ROWS, 1, 4, 4))
     timesteps.observe(torch.tensor(0.5))
+
+
+def test_a_loss_that_is_a_module_is_no_part_of_what_is_probed() -> None:
+    """Its parameters counted in the norms of gradients, and a probe put it into eval mode."""
+
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.tensor(3.0))
+
+        def forward(self, x0: Tensor, eps: Tensor, t: Tensor) -> Tensor:
+            assert self.training
+            return (self.scale * x0 - eps).flatten(1).square().mean(1)
+
+    network, losses = nn.Linear(4, 4), Scaled()
+    evaluated = _Evaluated(network, losses)
+    assert list(evaluated.parameters()) == list(network.parameters())
+    with eval_mode(evaluated):
+        assert not network.training
+        assert len(evaluated.loss(torch.ones(2, 4), torch.zeros(2, 4), torch.zeros(2)).native) == 2
