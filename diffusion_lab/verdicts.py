@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from statistics import median
 from typing import Literal, NamedTuple
@@ -195,9 +195,9 @@ def lost_seeds(
     compared: Sequence[int],
     is_lost: Callable[[Course, Course, Sequence[Course]], bool] = diverged,
 ) -> list[list[int]]:
-    """The seeds of each row whose run has diverged: beside the baseline's run of that seed, or, if that is missing or
-    not finite at its end, beside the median of the baseline's seeds; and those of the baseline beside the median of the
-    rows that are compared with it, where all of these have a value.
+    """The seeds of each row whose run has diverged: beside the baseline's run of that seed, or, where that has no
+    finite value, beside the median of the baseline's other seeds that have not diverged; and those of the baseline
+    beside the median of the rows that are compared with it, where all of these have a value.
 
     Args:
         rows: of each, seed -> images seen -> value.
@@ -206,25 +206,29 @@ def lost_seeds(
         is_lost: takes a run, the one beside it, and those of the row's other seeds.
     """
 
-    def beside(i: int, seed: int) -> Course:
-        if base is not None and i != base:
-            own = rows[base].get(seed)
-            if own and math.isfinite(own[max(own)]):
-                return own
-            runs = list(rows[base].values())
-        else:
-            runs = [rows[k][seed] for k in compared if seed in rows[k]] if i == base else []
-        common = set.intersection(*map(set, runs)) if runs else ()
-        there = {at: [run[at] for run in runs if math.isfinite(run[at])] for at in common}
-        return {at: median(values) for at, values in there.items() if values}
+    def beside_the_rest(seed: int) -> Course:
+        runs = [rows[k][seed] for k in compared if seed in rows[k]]
+        return _medians(runs, set.intersection(*map(set, runs)) if runs else set())
 
-    def others(row: Mapping[int, Course], seed: int) -> list[Course]:
-        return [run for of, run in row.items() if of != seed]
+    def beside_the_baseline(seed: int) -> Course:
+        if base is None:
+            return {}
+        others = [run for of, run in rows[base].items() if of not in (seed, *lost_of_base)]
+        own = {at: value for at, value in rows[base].get(seed, {}).items() if math.isfinite(value)}
+        return {**_medians(others, set().union(*others)), **own}
 
-    return [
-        [seed for seed, run in row.items() if is_lost(run, beside(i, seed), others(row, seed))]
-        for i, row in enumerate(rows)
-    ]
+    def lost(row: Mapping[int, Course], beside: Callable[[int], Course]) -> list[int]:
+        others = {seed: [run for of, run in row.items() if of != seed] for seed in row}
+        return [seed for seed, run in row.items() if is_lost(run, beside(seed), others[seed])]
+
+    lost_of_base = [] if base is None else lost(rows[base], beside_the_rest)
+    return [lost_of_base if i == base else lost(row, beside_the_baseline) for i, row in enumerate(rows)]
+
+
+def _medians(runs: Sequence[Course], places: Iterable[int]) -> Course:
+    """The median of the finite values of the runs at each of the places where there are some."""
+    there = {at: [run[at] for run in runs if math.isfinite(run.get(at, math.nan))] for at in places}
+    return {at: median(values) for at, values in there.items() if values}
 
 
 def seeds_needed(deviation: float, size: float, rows: int, most: int = 999) -> int | None:

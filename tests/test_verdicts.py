@@ -222,6 +222,12 @@ def test_a_seed_that_the_baseline_lost_hides_no_collapse_of_another_row(own: dic
     base = {0: good, 1: good} | ({2: own} if own else {})
     rows = [base, {0: good, 1: good, 2: {1000: 500.0}}, {0: good, 1: good, 2: {1000: 55.0}}]
     assert lost_seeds(rows, 0, [1, 2]) == [[2] if own else [], [2], []]
+    ended_early = {500: 30.0} if own is None else {500: math.nan}
+    longer = [{500: 30.0, 1000: 20.0}, {500: 30.0, 1000: 500.0}]
+    assert lost_seeds([{0: longer[0], 1: longer[0], 2: ended_early}, {1: longer[0], 2: longer[1]}], 0, [1])[1] == [2]
+    # a baseline's run that has diverged itself is no measure
+    many = {0: good, 1: {1000: 2000.0}} | ({2: own} if own else {})
+    assert lost_seeds([many, {0: good, 1: good, 2: {1000: 500.0}}], 0, [1])[1] == [2]
 
 
 def test_equal_values_by_themselves_are_identical_to_1_only_where_they_are_1() -> None:

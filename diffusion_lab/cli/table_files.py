@@ -24,7 +24,7 @@ def conf_folders(config_dir: str | None) -> list[Path]:
 
 def table_names(folders: Sequence[Path]) -> list[str]:
     """All tables, as PAPER/NAME."""
-    return options(TABLES, folders)
+    return [name for name in options(TABLES, folders) if name.count("/") == 1]
 
 
 def scale_names(folders: Sequence[Path]) -> list[str]:
@@ -36,7 +36,7 @@ def load_table(name: str, folders: Sequence[Path]) -> Table:
     """The table PAPER/NAME; ConfigError if there is none, or its file is wrong."""
     from diffusion_lab.tables import read_table
 
-    content = _known("table", name, TABLES, folders)
+    content = _known("table", name, table_names(folders), folders)
     with config_errors(""):
         return read_table(name, content)
 
@@ -45,7 +45,7 @@ def load_scale(name: str, folders: Sequence[Path]) -> TableScale:
     """The scale of that name; ConfigError if there is none, or its file is wrong."""
     from diffusion_lab.tables import read_table_scale
 
-    content = _known("scale", name, SCALES, folders)
+    content = _known("scale", name, scale_names(folders), folders)
     with config_errors(""):
         return read_table_scale(name, content)
 
@@ -73,11 +73,11 @@ def measure_of(table: Table) -> Measure:
     return made
 
 
-def _known(key: str, name: str, kind: str, folders: Sequence[Path]) -> dict[str, Any]:
+def _known(key: str, name: str, names: Sequence[str], folders: Sequence[Path]) -> dict[str, Any]:
     """The content of one of the files that there are."""
-    if name not in (names := options(kind, folders)):
+    if name not in names:
         raise ConfigError(f"{key}={name} must be one of {', '.join(names)}{nearest(name, names)}")
-    return _content(kind, name, folders)
+    return _content(TABLES if key == "table" else SCALES, name, folders)
 
 
 def _content(kind: str, name: str, folders: Sequence[Path], used: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -180,7 +180,8 @@ def own_folder(target: str, folders: tuple[Path, ...]) -> Path | None:
 def is_installed(file: Path) -> bool:
     """Whether a file is Python's own, or of an installed package."""
     place, python = file.resolve(), (sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"))
-    return "site-packages" in place.parts or any(place.is_relative_to(Path(top).resolve()) for top in python)
+    packaged = "site-packages" in {*file.parts, *place.parts}  # which may be a link to a folder of caches
+    return packaged or any(place.is_relative_to(Path(top).resolve()) for top in python)
 
 
 def _locate(key: str, target: str) -> Any:

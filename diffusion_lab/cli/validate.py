@@ -16,6 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 from diffusion_lab.cli.checks.early import check_arguments
 from diffusion_lab.cli.checks.machine import check_folder, check_machine
 from diffusion_lab.cli.checks.settings import check_settings, unknown_settings
+from diffusion_lab.cli.command_line import KEYED
 from diffusion_lab.cli.config import config_folders, plain
 from diffusion_lab.cli.errors import ConfigError, MissingHere
 from diffusion_lab.cli.metric_files import with_metrics
@@ -161,7 +162,8 @@ def check_command(command: str, cfg: DictConfig, config_dirs: list[str]) -> list
     from diffusion_lab.cli.checks.nodes import check_nodes
     from diffusion_lab.cli.targets import Trust
 
-    if unknown := unknown_settings(command, [key for key in map(str, cfg) if key != NODE]):
+    moved = command in KEYED and isinstance(cfg.get(NODE), DictConfig)
+    if unknown := unknown_settings(command, [key for key in map(str, cfg) if not (moved and key == NODE)]):
         return [*map(ConfigError, unknown)]
     try:
         cfg = with_metrics(cfg)

@@ -56,18 +56,21 @@ def test_a_value_that_is_measured_otherwise_than_the_run_s_own_is_said_to_be() -
     own = [line(name, solver="ddim-20-eta0").line(4) for name in ("fd4", "test_fd4")]
     before = [*own, line("fd4", solver="heun-9").line(4), {"step": 4, "name": "sparse"}, {"step": 4}]
     guided = [line(name, solver="ddim-50-eta0-guided1.5") for name in ("fd4", "test_fd4", "kid4", "sparse")]
-    assert evaluate.other_protocols(before, guided) == [
+    own_of = evaluate.shown(before, ["metrics/fd4", "metrics/test_fd4"])
+    assert evaluate.other_protocols(own_of, guided) == [
         'the run\'s own fd4, test_fd4: solver "ddim-20-eta0", not "ddim-50-eta0-guided1.5"'
     ]
-    assert evaluate.other_protocols(before, [line("fd4", solver="ddim-20-eta0")]) == []
-    assert evaluate.other_protocols([], guided) == []
+    assert evaluate.other_protocols(own_of, [line("fd4", solver="ddim-20-eta0")]) == []
+    assert evaluate.other_protocols({}, guided) == []
+    newest = evaluate.shown(before, [])  # of a metric that training did not measure
+    assert evaluate.other_protocols(newest, [line("fd4", solver="heun-9")]) == []
 
 
 def test_another_value_by_the_same_protocol_is_told() -> None:
-    was = [{"step": 4, "name": "fd4", "value": 127.6, "protocol": {"samples": 4}}]
+    was = {"fd4": {"step": 4, "name": "fd4", "value": 127.6, "protocol": {"samples": 4}}}
     result = MetricResult("fd4", 0.5, {"samples": 4}, "lower", "")
-    (said,) = evaluate.other_values(was, [result], 4)
+    (said,) = evaluate.other_values(was, [result])
     assert said.startswith("the run's own fd4 is 127.6 by the same protocol, and is what reports show")
-    assert evaluate.other_values(was, [result], 2) == []  # an earlier checkpoint
-    assert evaluate.other_values(was, [result._replace(protocol={"samples": 8})], 4) == []
-    assert evaluate.other_values(was, [result._replace(value=127.7)], 4) == []  # as of another processor
+    assert evaluate.other_values({}, [result]) == []  # another checkpoint
+    assert evaluate.other_values(was, [result._replace(protocol={"samples": 8})]) == []
+    assert evaluate.other_values(was, [result._replace(value=127.7)]) == []  # as of another processor

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
 from diffusion_lab.cli.metric_files import misnamed, with_metrics
 from diffusion_lab.cli.output_folders import check_places, writable
 from diffusion_lab.cli.run_parts import RunParts, part
+from diffusion_lab.runs.find import read_run
 from diffusion_lab.runs.lines import append_evaluations, read_lines
 from diffusion_lab.runs.names import EVALUATIONS
 from diffusion_lab.runs.shell_commands import command
@@ -73,18 +74,31 @@ def run(cfg: DictConfig) -> float | None:
     for warning in dict.fromkeys(filter(None, warnings)):
         print(f"warning: {warning}", file=sys.stderr)
     console.print(f"protocol: {json.dumps(first[0].protocol)}", soft_wrap=True)
-    for sentence in (*other_protocols(before, first), *other_values(before, first, step)):
+    trained = read_run(Path(cfg.run)).keys("metrics/")
+    here = [row for row in before if row.get("step") == step]
+    for sentence in (*other_protocols(shown(before, trained), first), *other_values(shown(here, trained), first)):
         console.print(sentence, soft_wrap=True)
     console.print(f"written to {path}; next: {command('report', Path(cfg.run).parent)}", soft_wrap=True)
     return first[0].value
 
 
-def other_protocols(before: Sequence[dict[str, Any]], results: Sequence[MetricResult]) -> list[str]:
-    """In what the protocol of a value is not that of the first one of its name in the run, which is the run's own:
-    such values are not compared. A sentence for the names that share it."""
-    own, found = {str(row.get("name")): row.get("protocol") for row in reversed(before)}, dict[str, list[str]]()
+def shown(rows: Sequence[dict[str, Any]], trained: Collection[str]) -> dict[str, dict[str, Any]]:
+    """Of each metric the row that a report shows: the first of one that training has measured, by its key `metrics/..`
+    in `trained`, else the newest."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        name = str(row.get("name"))
+        if name not in found or f"metrics/{name}" not in trained:
+            found[name] = row
+    return found
+
+
+def other_protocols(own: Mapping[str, dict[str, Any]], results: Sequence[MetricResult]) -> list[str]:
+    """In what the protocol of a value is not that of the run's own: such values are not compared. A sentence for the
+    names that share it."""
+    found = dict[str, list[str]]()
     for result in results:
-        there, here = own.get(result.name), json.loads(json.dumps(result.protocol))
+        there, here = own.get(result.name, {}).get("protocol"), json.loads(json.dumps(result.protocol))
         if isinstance(there, dict):
             keys = [key for key in here | there if here.get(key) != there.get(key)]
             words = ", ".join(f"{key} {json.dumps(there.get(key))}, not {json.dumps(here.get(key))}" for key in keys)
@@ -92,12 +106,12 @@ def other_protocols(before: Sequence[dict[str, Any]], results: Sequence[MetricRe
     return [f"the run's own {', '.join(names)}: {words}" for words, names in found.items() if words]
 
 
-def other_values(before: Sequence[dict[str, Any]], results: Sequence[MetricResult], step: int) -> list[str]:
-    """A sentence of each metric whose value at this step was another one by the same protocol."""
+def other_values(own: Mapping[str, dict[str, Any]], results: Sequence[MetricResult]) -> list[str]:
+    """A sentence of each metric whose value, the run's own at this step, was another one by the same protocol."""
     found = []
     for result in results:
         protocol = json.loads(json.dumps(result.protocol))
-        was = next((row for row in before if (row.get("name"), row.get("step")) == (result.name, step)), {})
+        was = own.get(result.name, {})
         if was.get("protocol") == protocol and is_number(was.get("value")):
             if not math.isclose(was["value"], result.value, rel_tol=0.01):
                 found.append(
